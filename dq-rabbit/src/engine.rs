@@ -1,5 +1,5 @@
-//! Executes calls with the log, the publisher and the payload buffer. `schedule.rs`, `claim.rs`,
-//! `settle.rs` and others have a method for each call.
+//! The engine executes calls with the log, the publisher and the payload buffer. `schedule.rs`,
+//! `claim.rs`, `settle.rs` and others have a method for each call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ impl Quarantined {
     }
 }
 
-/// First claims of jobs that should have a message, by whether it had come.
+/// Counts the first claims of jobs that should have a message, by whether it had come.
 #[derive(Debug, Default)]
 struct ClaimCounts {
     prefetched: AtomicU64,
@@ -99,7 +99,7 @@ impl Engine {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many jobs were claimed after and before their message came.
+    /// Returns how many jobs were claimed after their message came, and how many before.
     pub(crate) fn claim_counts(&self) -> (u64, u64) {
         let ClaimCounts { prefetched, not_prefetched } = &self.claim_counts;
         (prefetched.load(Ordering::Relaxed), not_prefetched.load(Ordering::Relaxed))

@@ -12,8 +12,9 @@ use crate::topology::names::ObjectNames;
 /// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;
 
+/// The largest clock skew that is not reported.
 const MAX_SKEW: Duration = Duration::from_secs(5);
-/// How old a response's date may be: it has whole seconds and changes once a second.
+/// How old a response's date may be, because it has whole seconds and changes once a second.
 const MAX_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Reports skew between this clock and the broker's, as far as a response with this date proves it.
@@ -36,6 +37,7 @@ pub(crate) fn clock_skew(
     })
 }
 
+/// Reports replicated queues that have too few replicas, or replicas that do not run.
 pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize) -> Vec<Finding> {
     let name_of = |queue: &Value| queue["name"].as_str().unwrap_or_default().to_owned();
     let count = |queue: &Value, field: &str| queue[field].as_array().map_or(0, Vec::len);
@@ -78,6 +80,7 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
     findings
 }
 
+/// Reports a node that does not run, has an alarm, or is partitioned.
 pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
     let name = node["name"].as_str().unwrap_or("a node");
     let mut findings = Vec::new();
@@ -104,6 +107,7 @@ pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
     findings
 }
 
+/// Reports the dead jobs that name lost streams.
 pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
     let notes = stats.iter().find(|it| it.queue.as_str() == LOSSES).map_or(0, |it| it.dead);
     (notes > 0).then(|| {

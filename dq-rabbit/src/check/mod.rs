@@ -32,13 +32,13 @@ use crate::topology::names::Topic;
 
 /// How late the canary may be.
 const CANARY_MARGIN: Duration = Duration::from_secs(4);
-/// A finding tells of claims before the message from one in this many on.
-const WITHOUT_RATIO: u64 = 100;
+/// Late messages are reported if at least one in this many jobs was claimed without its message.
+const LATE_RATIO: u64 = 100;
 
-/// Only replicated queues have members.
+/// What the management API tells about a queue. Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online";
 
-/// A log is reported from here on, because one large job may not fit any more.
+/// A log is reported as full from here on, because one large job may not fit any more.
 const FULL_PERCENT: u64 = 90;
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl BrokerCheck<'_> {
         self.check_late_messages(&mut findings);
         self.check_lost_messages(&mut findings);
         let log = &self.engine.log;
-        // There are none if the log does not respond.
+        // There are no counts if the log does not respond.
         let stats = self.engine.stats(&[]).await.ok();
         findings.extend(stats.as_deref().map(|stats| self.gauges(stats)));
         let used = log.usage().percent();
@@ -171,7 +171,7 @@ impl BrokerCheck<'_> {
 
     fn check_late_messages(&self, findings: &mut Vec<Finding>) {
         let (with, without) = self.engine.claim_counts();
-        if without > 0 && without * WITHOUT_RATIO >= with {
+        if without > 0 && without * LATE_RATIO >= with {
             findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.messages-late",

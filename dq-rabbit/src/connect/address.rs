@@ -5,12 +5,14 @@ use dq_core::Result;
 use dq_core::config::{authority, host_and_port, invalid_setting};
 use percent_encoding::percent_decode_str;
 
+/// The default ports.
 const PORT: u16 = 5672;
 const TLS_PORT: u16 = 5671;
 
+/// The default user, and its password.
 const GUEST: &str = "guest";
 
-/// No `Debug`, because it holds a password.
+/// A parsed address. It has no `Debug`, because it holds a password.
 #[derive(Clone)]
 pub(super) struct BrokerAddress {
     pub(super) hosts: Vec<(String, u16)>,
@@ -29,7 +31,7 @@ impl BrokerAddress {
         let tls = match scheme {
             "amqp" | "rabbitmq" => false,
             "amqps" | "rabbitmqs" => true,
-            // Not repeated: without `//`, it may be a host or part of a password.
+            // The error does not repeat it: without `//`, it may be a host or part of a password.
             _ => {
                 return Err(invalid_setting(
                     "the scheme of the RabbitMQ URL is unknown",

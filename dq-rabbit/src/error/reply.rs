@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use dq_core::ErrorKind;
 
-/// The error if a call's reply is lost or late.
+/// Which error a call returns if its reply is lost or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostReply {
     /// The call can be repeated, for one of three reasons:
@@ -20,7 +20,7 @@ pub(crate) enum LostReply {
     OutcomeUnknown,
 }
 
-/// How the broker refuses a request, as far as the next step depends on it.
+/// How the broker refuses a request, as far as the caller's next step depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotFound,
@@ -48,10 +48,10 @@ impl Refusal {
     }
 }
 
-/// A classic queue's node does not run.
+/// Words of the reply if a classic queue's node does not run.
 const DOWN: &str = "down or inaccessible";
 
-/// A queue with an exclusive consumer.
+/// Words of the reply if a queue has an exclusive consumer.
 const IN_USE: &str = "in exclusive use";
 
 /// A RabbitMQ user's permission.
@@ -81,6 +81,7 @@ impl Permission {
 /// vhost '/' refused for user 'u'`. Older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
+/// What a diagnosis needs to know about the call that failed.
 #[derive(Clone, Copy)]
 pub(super) struct CallContext<'a> {
     pub(super) lost_reply: LostReply,
@@ -89,6 +90,7 @@ pub(super) struct CallContext<'a> {
     pub(super) prefix: &'a str,
 }
 
+/// The kind, text and remedy of an error.
 pub(super) struct Diagnosis {
     pub(super) kind: ErrorKind,
     pub(super) what: String,
@@ -145,11 +147,12 @@ const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and chec
 const REDECLARED: &str = "the arguments of a declared object cannot be changed: choose another \
      `prefix`, restore the settings it was declared with, or delete it once it is empty";
 
-/// Other codes close only the channel.
+/// Whether the broker closes the connection with this code. Other codes close only the channel.
 pub(super) const fn closes_connection(code: u16) -> bool {
     matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541)
 }
 
+/// Diagnoses a reply by its code and text.
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
     use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
@@ -229,12 +232,12 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
              `consumer_timeout` are delivered again",
         );
     }
-    // Settled twice, or on another channel. The broker closes the channel, other requests on it may
-    // be lost, and deliveries come again.
+    // The delivery was settled twice, or on another channel. The broker closes the channel, other
+    // requests on it may be lost, and deliveries come again.
     if text.contains("unknown delivery tag") {
         return Diagnosis::lost(call, text);
     }
-    // The node has just started, or it joined after the stream was declared.
+    // The node has just started, or it has joined after the stream was declared.
     if text.contains("replica on the local node") {
         return Diagnosis::new(ErrorKind::Unavailable, text, STREAM_REPLICA);
     }
@@ -279,7 +282,7 @@ impl<'a> ArgumentMismatch<'a> {
     }
 }
 
-/// The quoted value, or all of the text, as in `none`.
+/// Returns the quoted value, or the whole text if nothing is quoted, as in `none`.
 fn value(text: &str) -> &str {
     text.split('\'').nth(1).unwrap_or(text).trim()
 }

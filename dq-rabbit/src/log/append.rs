@@ -71,7 +71,7 @@ async fn open(shared: &LogShared) -> dq_core::Result<(AmqpChannel, u64)> {
     Ok((channel, epoch))
 }
 
-/// Restores exchange and binding. `tail` restores the stream.
+/// Restores the log's exchange and binding. `tail` restores the stream.
 async fn restore(shared: &LogShared) {
     let restoring = async {
         shared.declare_log().await?;

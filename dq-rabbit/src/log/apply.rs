@@ -14,10 +14,11 @@ use super::shared::{LogShared, LogState};
 use super::state::replica::{Applied, Replica};
 use super::wire::{self, Command, Entry, Message};
 
+/// How far messages were applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     All,
-    /// One message has to be read again.
+    /// One message has to be read again, because it was damaged.
     Suspect,
 }
 

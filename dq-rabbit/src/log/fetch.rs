@@ -15,19 +15,22 @@ use super::wire::{self, Entry};
 use crate::error::LostReply;
 use crate::payloads::buffer::HORIZON;
 
-/// Few, because messages up to 256 KiB behind the last needed one come in vain.
+/// Messages that the broker sends ahead. Few, because messages up to 256 KiB behind the last needed
+/// one come in vain.
 const PREFETCH: u16 = 8;
 /// Skipping this many bytes is quicker than starting another consumer behind them.
 const MAX_GAP_BYTES: u64 = 1024 * 1024;
 
+/// What payloads are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadPurpose {
-    /// To run jobs. Other waiting jobs on the way go into the buffer for the next claims.
+    /// The jobs are run. Other waiting jobs on the way go into the buffer for the next claims.
     Run,
-    /// To show, publish or copy jobs.
+    /// The jobs are shown, published or copied.
     View,
 }
 
+/// A pass over the log.
 struct Pass<'a> {
     shared: &'a LogShared,
     purpose: ReadPurpose,
@@ -65,7 +68,7 @@ impl Pass<'_> {
         cached.into_iter().try_for_each(|(offset, message)| self.visit(offset, &message))
     }
 
-    /// Reads up to the first large gap between missing offsets.
+    /// Reads from this offset up to the first large gap between missing offsets.
     async fn read_from(&mut self, first: u64) -> Result<()> {
         let shared = self.shared;
         let failed = |error: lapin::Error| read_error(shared, &error);
@@ -111,6 +114,7 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Takes what is needed from a message.
     fn visit(&mut self, offset: u64, message: &[u8]) -> Result<()> {
         let needed = self.missing.remove(&offset).unwrap_or_default();
         if needed.is_empty() && self.purpose == ReadPurpose::View {
@@ -148,7 +152,7 @@ impl Pass<'_> {
     }
 }
 
-/// `None` if the message has another payload there.
+/// Returns the job's payload in a message; `None` if another one is there.
 fn payload_of<'a>(entries: &'a [Entry], id: JobId, stored: &PayloadRef) -> Option<&'a Bytes> {
     let entry = entries.get(stored.position.entry as usize)?;
     let (found, payload) = entry.command.payload(stored.position.job)?;

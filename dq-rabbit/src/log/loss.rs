@@ -1,4 +1,4 @@
-//! Acknowledged entries that the broker has lost.
+//! Reports acknowledged entries that the broker has lost.
 //!
 //! If a stream is deleted or a single node loses power, the log goes on without acknowledged
 //! entries: a cancelled job is back, a scheduled one is missing. A replica cannot be written back,
@@ -31,11 +31,12 @@ const OPERATION: &str = "read the log";
 const MIN_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
+/// Looks for a loss after a replay, and reports it until the log has taken the report.
 pub(super) async fn report(shared: &Arc<LogShared>) {
     let mut pause = MIN_PAUSE;
     let mut is_told = false;
     while let Err(error) = try_report(shared, &mut is_told).await {
-        if shared.fatal_error(OPERATION).is_some() {
+        if shared.failure(OPERATION).is_some() {
             return;
         }
         tracing::debug!(%error, "a loss of the log is not reported yet");

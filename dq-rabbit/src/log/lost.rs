@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use dq_core::JobId;
 
+/// Further jobs are not counted.
 const MAX_JOBS: usize = 1_000;
 
 #[derive(Debug, Clone, Default)]

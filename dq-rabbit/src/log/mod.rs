@@ -53,6 +53,7 @@ pub(crate) mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -61,11 +62,9 @@ use dq_core::sync::lock;
 use dq_core::{Clock, Error, JobId, Result, Timestamp};
 use tokio_util::task::TaskTracker;
 
-use self::command::TypedCommand;
 #[cfg(test)]
 use self::generation::Generation;
 use self::shared::LogShared;
-use crate::error::LostReply;
 
 pub(crate) use self::call::reply_only;
 pub(crate) use self::fetch::ReadPurpose;
@@ -78,6 +77,7 @@ pub(crate) use self::state::capacity::Usage;
 pub(crate) use self::state::replica::{CLAIM_AHEAD, RESERVED_FOR, Replica};
 pub(crate) use self::state::stored::{PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 
+/// An open log. Its drop stops the tasks.
 pub(crate) struct Log {
     shared: Arc<LogShared>,
     tasks: TaskTracker,
@@ -117,28 +117,7 @@ impl Log {
         &*self.shared.clock
     }
 
-    /// Appends a command and waits until it is applied. `read` gets the reply and the state right
-    /// after the command.
-    ///
-    /// # Errors
-    /// `Closed` after [`close`](Self::close); `Unavailable` if the broker does not respond; `Full`
-    /// during an alarm or if the log has no room; `OutcomeUnknown` instead of `Unavailable` if the
-    /// command may take effect, when `lost_reply` says so or its entry was read within a snapshot;
-    /// `Incompatible` if the log holds an entry that this version cannot decode.
-    ///
-    /// # Cancellation safety
-    /// After the call is dropped, the command may still take effect.
-    pub(crate) async fn call<C: TypedCommand, T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        lost_reply: LostReply,
-        command: C,
-        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
-    ) -> Result<T> {
-        self.shared.call(operation, lost_reply, command, read).await
-    }
-
-    /// See [`fetch::read`].
+    /// Reads payloads in one pass, see [`fetch::read`].
     pub(crate) async fn read_payloads(
         &self,
         jobs: impl IntoIterator<Item = (JobId, PayloadRef)>,
@@ -147,6 +126,7 @@ impl Log {
         fetch::read(&self.shared, jobs, purpose).await
     }
 
+    /// How full the log is.
     pub(crate) fn usage(&self) -> Usage {
         self.shared.state().replica.usage()
     }
@@ -168,11 +148,12 @@ impl Log {
         Err(command::full().operation(operation))
     }
 
+    /// Why the log cannot go on in its next generation.
     pub(crate) fn change_failure(&self) -> Option<Error> {
         self.shared.state().change_failure.clone()
     }
 
-    /// The last loss, once.
+    /// Returns the last loss, each once.
     pub(crate) fn take_loss(&self) -> Option<Error> {
         lock(&self.shared.untold_loss).take()
     }
@@ -190,16 +171,11 @@ impl Log {
     }
 
     #[cfg(test)]
-    pub(crate) fn generation(&self) -> Option<Generation> {
-        self.shared.generation()
-    }
-
-    #[cfg(test)]
     pub(crate) fn announced(&self) -> Option<Generation> {
         self.shared.state().announced
     }
 
-    /// Reads no further generation until the guard is dropped.
+    /// Makes the process read no further generation until the guard is dropped.
     #[cfg(test)]
     pub(crate) async fn hold_before_next_generation(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.shared.may_begin_to_read).lock_owned().await
@@ -217,12 +193,7 @@ impl Log {
         read(&mut self.shared.state().replica)
     }
 
-    /// Why the log cannot be read any further.
-    pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
-        self.shared.fatal_error(operation)
-    }
-
-    /// Pending calls fail with `Closed`.
+    /// Closes the log. Pending calls fail with `Closed`.
     pub(crate) async fn close(&self) {
         {
             let mut state = self.shared.state();
@@ -234,6 +205,14 @@ impl Log {
         self.shared.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+impl Deref for Log {
+    type Target = LogShared;
+
+    fn deref(&self) -> &LogShared {
+        &self.shared
     }
 }
 

@@ -1,3 +1,5 @@
+//! Calls of this process that wait for their reply.
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use super::wire;
 pub(super) struct PendingCall {
     /// When the call was made.
     pub(super) at: Timestamp,
+    /// The same by elapsed time.
     pub(super) submitted: Duration,
     pub(super) command: wire::Command,
     /// In the log, in bytes.
@@ -32,21 +35,26 @@ impl PendingCall {
     }
 }
 
-/// Sent and not read back yet.
+/// A call that was sent and not read back yet.
 pub(super) struct SentCall {
     pub(super) sequence: u64,
     pub(super) call: PendingCall,
 }
 
+/// Where and when an entry was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppliedAt {
+    /// The offset of its message in the log.
     pub(crate) offset: u64,
+    /// The entry's time, by its writer's clock.
     pub(crate) now: Timestamp,
     /// Whether the entry begins the snapshot in progress. `false` if another one is in progress.
     pub(crate) begins_snapshot: bool,
 }
 
+/// Waits for the reply of a call.
 pub(super) trait Waiter: Send {
+    /// The caller has given up.
     fn is_gone(&self) -> bool;
 
     /// Gets the state right after the entry. A call that is refused before it is sent gets
@@ -54,7 +62,7 @@ pub(super) trait Waiter: Send {
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
 }
 
-/// For an entry that must be appended although nobody waits.
+/// The waiter of an entry that must be appended although nobody waits.
 pub(super) struct NoCaller;
 
 impl Waiter for NoCaller {
@@ -65,6 +73,7 @@ impl Waiter for NoCaller {
     fn deliver(self: Box<Self>, _: &mut Replica, _: CommandReply, _: AppliedAt) {}
 }
 
+/// Reads the reply and the state for a caller.
 pub(super) struct ReplyReader<T, F> {
     pub(super) result: oneshot::Sender<Result<T>>,
     pub(super) read: F,

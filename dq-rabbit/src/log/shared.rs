@@ -52,7 +52,8 @@ pub(crate) struct LogContext {
     pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
-pub(super) struct LogShared {
+/// What the tasks and calls of an open log share.
+pub(crate) struct LogShared {
     state: Mutex<LogState>,
     pub(super) payloads: Arc<PayloadBuffer>,
     /// To `append`: there may be unsent calls.
@@ -75,7 +76,7 @@ pub(super) struct LogShared {
     /// The generation has changed since an own entry was read back, so this process may be far
     /// behind.
     pub(super) may_be_behind: AtomicBool,
-    /// Why the log could not be used last. Cleared when a call completes.
+    /// Why the log could not be used last; `None` again when a call completes.
     last_error: Mutex<Option<Error>>,
     /// Why this process can use the log no more. All calls fail with it.
     fatal: Mutex<Option<Error>>,
@@ -91,7 +92,7 @@ pub(super) struct LogShared {
     pub(super) consume: Arc<AmqpConnection>,
     pub(super) settings: LogSettings,
     pub(super) history_limits: wire::HistoryLimits,
-    /// This process stops after this step.
+    /// A test stops this process after this step.
     #[cfg(test)]
     pub(super) crash_at: Mutex<Option<&'static str>>,
     /// While a test holds this, the process begins to read no generation.
@@ -106,16 +107,18 @@ impl LogSettings {
     }
 }
 
+/// What changes under the lock of an open log.
 #[derive(Default)]
 pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) read_before: ReadBefore,
-    /// Not sent, oldest first.
+    /// Calls that were not sent, oldest first.
     pub(super) unsent_calls: VecDeque<PendingCall>,
-    /// Sent and not read back, by sequence number.
+    /// Calls that were sent and not read back, by sequence number.
     pub(super) sent_calls: VecDeque<SentCall>,
-    /// All pending calls' size.
+    /// The size of all these calls.
     pub(super) pending_bytes: usize,
+    /// The size of the sent calls.
     pub(super) sent_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,
@@ -125,7 +128,7 @@ pub(super) struct LogState {
     /// Entries from this one on were written since the last replay began. Earlier ones that are
     /// read may be old copies.
     pub(super) fresh_from: u64,
-    /// Read and written; `None` until the directory has named one.
+    /// The generation that is read and written; `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
     /// The sent calls, or the probe, were written there.
     pub(super) written: Option<Generation>,
@@ -137,11 +140,11 @@ pub(super) struct LogState {
     pub(super) named: Option<Generation>,
     /// The whole generation was read, without a snapshot.
     pub(super) is_cut_off: bool,
-    /// `None` before the first message.
+    /// Where the next message is read; `None` before the first one.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
-    /// The last change's failure.
+    /// Why the last change of generation failed.
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
@@ -268,7 +271,7 @@ impl LogShared {
             .map(|error| copy(error, error.kind(), operation))
     }
 
-    /// No generation can take the call.
+    /// The error of a call that no generation can take.
     pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
         let failure = self.state().change_failure.clone();
         match failure {
@@ -288,7 +291,8 @@ impl LogShared {
         state.sent_calls.clear();
     }
 
-    pub(super) fn fatal_error(&self, operation: &'static str) -> Option<Error> {
+    /// Why the log cannot be read any further.
+    pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
         lock(&self.fatal).as_ref().map(|error| copy(error, error.kind(), operation))
     }
 
@@ -297,17 +301,17 @@ impl LogShared {
         !self.caught_up.load(Ordering::Relaxed) || self.may_be_behind.load(Ordering::Relaxed)
     }
 
-    pub(super) fn generation(&self) -> Option<Generation> {
+    pub(crate) fn generation(&self) -> Option<Generation> {
         self.state().generation
     }
 
-    /// If one object is missing, others may be too.
+    /// Declares the log's objects. If one of them is missing, others may be too.
     pub(super) async fn declare_log(&self) -> Result<()> {
         self.topology.report_missing();
         self.topology.declare_log().await
     }
 
-    /// Tests stop the process at this step.
+    /// A change of generation has taken this step, at which tests stop the process.
     pub(super) async fn reached(&self, step: &'static str) {
         #[cfg(test)]
         if *lock(&self.crash_at) == Some(step) {
@@ -317,6 +321,7 @@ impl LogShared {
         tracing::trace!(step, "a change of generation goes on");
     }
 
+    /// Lets all connections go to another node, if there is one.
     pub(super) fn switch_node(&self) {
         if self.publish.skip_node() {
             tracing::warn!("the node makes no progress; another one is tried");
@@ -326,6 +331,7 @@ impl LogShared {
     }
 }
 
+/// Whether an operator has to mend the cause.
 pub(super) fn is_lasting(error: &Error) -> bool {
     !error.is_retryable() || error.kind() == ErrorKind::Full
 }

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use super::wire::{Checksum, SkipReason};
 
+/// Counts skipped messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SkippedMessages {
-    /// Not in the format of the log.
+    /// Messages that are not in the format of the log.
     pub(crate) foreign: u64,
-    /// With a wrong checksum.
+    /// Messages with a wrong checksum.
     pub(crate) damaged: u64,
     pub(crate) last_offset: u64,
 }

@@ -23,16 +23,18 @@ use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
 
+/// Messages that the broker sends ahead.
 const PREFETCH: u16 = 256;
 /// Messages that are applied and acknowledged together.
 const BATCH: usize = 64;
 /// How long to wait for the message at an offset, then for any reply, which shows whether the
 /// broker responds at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Then another node is tried: this one may have no replica of the stream.
+/// Another node is tried after this many failures: this one may have no replica of the stream.
 const ATTEMPTS_PER_NODE: usize = 20;
+/// Between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After an error that a retry does not mend. Attempts append to the directory.
+/// The pause after an error that a retry does not mend, because attempts append to the directory.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped, or until [`LogShared::fail`].
@@ -67,9 +69,9 @@ pub(super) async fn run(shared: Arc<LogShared>) {
 }
 
 enum ReadFailure {
-    /// Retried, even if the error is not retryable.
+    /// The broker has failed. Reading is retried, even if the error is not retryable.
     Broker(Error),
-    /// An entry that cannot be decoded. Not retried.
+    /// An entry cannot be decoded, and reading ends.
     Contents(Error),
 }
 
@@ -89,7 +91,7 @@ async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
     let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
     let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
     let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
-        missing(shared, generation, last.is_some()).await?;
+        handle_missing(shared, generation, last.is_some()).await?;
         return Ok(false);
     };
     #[cfg(test)]
@@ -164,9 +166,10 @@ async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
     }
 }
 
+/// Learns from the directory where to start.
 async fn locate(shared: &LogShared) -> Result<Generation> {
     let generation = directory::locate(shared).await?;
-    // Progress for waiting calls.
+    // For waiting calls, this is progress.
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
@@ -176,7 +179,12 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-async fn missing(shared: &Arc<LogShared>, generation: Generation, was_read: bool) -> Result<()> {
+/// Handles a generation that the broker does not find.
+async fn handle_missing(
+    shared: &Arc<LogShared>,
+    generation: Generation,
+    was_read: bool,
+) -> Result<()> {
     let arrival = if was_read {
         Arrival::Read
     } else if shared.state().next_offset.is_some() {
@@ -205,6 +213,7 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     })
 }
 
+/// Whether the broker still has the message that is read next.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let Some(next) = shared.state().next_offset else { return Ok(true) };
     let generation = Generation::of(next);
@@ -219,6 +228,7 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     }
 }
 
+/// The message read last, with its offset.
 fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
@@ -272,7 +282,7 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
     tokio::spawn(async move {
         let caught_up = async {
             while sync_limits(&shared, READ_OPERATION).await.is_err()
-                && shared.fatal_error(READ_OPERATION).is_none()
+                && shared.failure(READ_OPERATION).is_none()
             {
                 shared.clock.sleep(PAUSE).await;
             }

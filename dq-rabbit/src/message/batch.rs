@@ -14,12 +14,13 @@ use super::job_message::{JobMessage, PublishedJob};
 /// The default concurrency of a queue. One runner gets a message's jobs; jobs without a slot wait
 /// for one, or for another runner.
 const MAX_JOBS: usize = 16;
-/// For messages with several jobs, approximately.
+/// The largest message with several jobs, approximately.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Allowed between a message's due times. The consumer keeps the later jobs for this much longer.
+/// How far apart the due times in a message may be after a short delay. The consumer keeps the later
+/// jobs for this much longer.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
-/// With long delays, due times may differ by this part.
+/// After a long delay, due times may differ by this part of it.
 const SPREAD_DIVISOR: i64 = 16;
 
 /// Groups each queue's jobs, in order of their due times.

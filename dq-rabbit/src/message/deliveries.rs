@@ -13,10 +13,11 @@ use crate::log::{Replica, ReplicaJob, command, wire};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
-/// Pause before a delivery is handled again. `retry_until_ok` doubles it up to the maximum.
+/// Pause before a delivery is handled again. `retry_until_ok` doubles it, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 
+/// Handles what the ready queues deliver.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
@@ -25,14 +26,14 @@ pub(crate) struct DeliveryHandler {
 
 /// The next step for a delivered job.
 enum Disposition {
-    /// It is due soon, at this time.
+    /// The job is due soon, at this time.
     Buffer(Timestamp),
-    /// It is due much later: its delay exceeded the ladder's, or its message's first job was due
+    /// The job is due much later: its delay exceeded the ladder's, or its message's first job was due
     /// earlier.
     Republish(ReplicaJob),
-    /// It is leased, has ended, has another payload, or has a newer message.
+    /// The job is leased, has ended, has another payload, or has a newer message.
     Drop,
-    /// It belongs to another log, and this one does not contain it.
+    /// The job belongs to another log, and this one does not contain it.
     Schedule,
     /// The replica is being restored.
     Retry,
@@ -40,7 +41,7 @@ enum Disposition {
 
 type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-/// Jobs that are due after `buffer_until` do not go into the buffer.
+/// Decides by the replica. Jobs that are due after `buffer_until` do not go into the buffer.
 fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
@@ -69,6 +70,7 @@ impl DeliveryHandler {
         self.dispatch(jobs.into_iter().zip(acks).collect());
     }
 
+    /// Handles each job as its disposition says. What needs the broker goes on in the background.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
         let buffer_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
@@ -129,10 +131,8 @@ impl DeliveryHandler {
 
     async fn republish(self: Arc<Self>, delivered: DeliveredJobs) {
         let (jobs, acks): (Vec<_>, Vec<_>) = delivered.into_iter().unzip();
-        self.retry_until_ok(|| {
-            self.engine.publisher.publish("publish", jobs.clone(), self.engine.log.now())
-        })
-        .await;
+        let Engine { publisher, log, .. } = &*self.engine;
+        self.retry_until_ok(|| publisher.publish(jobs.clone(), log.now())).await;
         acks.into_iter().for_each(AckHandle::ack);
     }
 

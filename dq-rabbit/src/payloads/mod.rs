@@ -1,4 +1,5 @@
-//! Reads the payloads of a replica's jobs.
+//! Payloads of a replica's jobs: reads them from the log until each is found or lost. `buffer` keeps
+//! those that claims need soon, `read_ahead` fills it, and `stale` empties it.
 
 pub(crate) mod buffer;
 pub(crate) mod read_ahead;
@@ -13,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::{PayloadRef, ReadPurpose, Replica, command};
 
+/// Payloads to read, and what came of it.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReads {
     pub(crate) unread: HashMap<JobId, PayloadRef>,
@@ -67,7 +69,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Where the payloads are after everything in the log was read.
+    /// Returns where the payloads are after everything in the log was read.
     async fn payload_refs(
         &self,
         purpose: ReadPurpose,

@@ -55,6 +55,7 @@ const fn guard_ms(kind: QueueKind) -> i64 {
     }
 }
 
+/// A queue of the ladder: a digit of a level, and how long its messages wait in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderQueue {
     pub(crate) level: usize,
@@ -62,6 +63,7 @@ pub(crate) struct LadderQueue {
     pub(crate) ttl_ms: i64,
 }
 
+/// All queues of the ladder, lowest level first.
 pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     let guard = guard_ms(kind);
     (0..LEVELS).flat_map(move |level| {
@@ -85,11 +87,13 @@ fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     })
 }
 
-/// Binds one digit of a level. Zero binds the exchange of the next lower level.
+/// The key that binds the queue of one digit of a level. Zero binds the exchange of the next lower
+/// level.
 pub(crate) fn binding_key(level: usize, digit: u32) -> ShortString {
     format!("{}{digit}.#", "*.".repeat(level)).into()
 }
 
+/// The way of a message to its first queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) exchange: ShortString,
@@ -128,7 +132,8 @@ impl Ladder {
         self.kind != LadderKind::None
     }
 
-    /// A message for a job beyond the longest delay arrives too early and is published again.
+    /// Routes a message. One for a job beyond the longest delay arrives too early and is published
+    /// again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
         if let Some(plugin) = &self.plugin {

@@ -20,8 +20,9 @@ use crate::log::state::snapshot::job_parts;
 use crate::log::state::stored::StoredPayload;
 use crate::log::wire::{SnapshotEntry, SnapshotPart};
 
-/// The jobs, and payload bytes, that are read at once. One job may be larger.
+/// How many jobs' payloads are read at once.
 const FETCH_JOBS: usize = 5_000;
+/// How many payload bytes are read at once. One job may be larger.
 const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long a generation is kept after the next one is complete. Readers may be behind, and a
@@ -37,11 +38,12 @@ const KEPT: u32 = 8;
 /// two seconds' declarations, with their streams.
 const DECLARED_FOR: Duration = Duration::from_secs(4);
 
+/// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const OPERATION: &str = "compact the log";
 
-/// Runs on each signal until it is dropped.
+/// Changes the generation on each signal, until the task is dropped.
 pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
@@ -59,7 +61,7 @@ pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Takes the remaining steps; see [`directory`].
+/// Takes the remaining steps of a change; see [`directory`].
 async fn compact(shared: &LogShared) -> Result<()> {
     let Some(generation) = shared.generation() else { return Ok(()) };
     let needs_close = shared.state().needs_close();
@@ -112,7 +114,7 @@ async fn delete_old(shared: &LogShared) -> Result<()> {
     }
 }
 
-/// Keeps the newest `kept` numbers, and all if the broker has lost the announced generation: the
+/// Deletes earlier generations except the newest `kept` numbers. Deletes none if the broker has lost the announced generation: the
 /// log then goes on in the one before.
 async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
     let topology = &shared.topology;
@@ -161,7 +163,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many parts the snapshot then has.
+/// Appends parts of the snapshot that begins at this offset. Returns how many it then has.
 async fn append_parts(
     shared: &LogShared,
     begin: u64,

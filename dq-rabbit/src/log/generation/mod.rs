@@ -50,6 +50,7 @@ impl Generation {
         Self((self.0 + REPLACEMENT_DISTANCE) & !1)
     }
 
+    /// The generation this many numbers before.
     pub(crate) const fn back(self, numbers: u32) -> Self {
         Self(self.0.saturating_sub(numbers))
     }
@@ -62,10 +63,12 @@ impl Generation {
         (self.back(SWEPT).0..self.0).map(Self)
     }
 
+    /// The log offset of a message in this generation's stream.
     pub(crate) const fn offset(self, in_stream: u64) -> u64 {
         (self.0 as u64) << OFFSET_BITS | in_stream
     }
 
+    /// The generation of a log offset.
     pub(crate) const fn of(offset: u64) -> Self {
         Self((offset >> OFFSET_BITS) as u32)
     }
@@ -88,6 +91,7 @@ pub(crate) struct DirectoryView {
     pub(crate) is_cut_off: bool,
 }
 
+/// A record that a process has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SeenRecord {
     /// The record's offset in the directory.
@@ -113,6 +117,7 @@ pub(crate) enum RecordKind {
 }
 
 impl DirectoryView {
+    /// Adds the next record.
     pub(crate) fn observe(&mut self, record: SeenRecord, kind: RecordKind) {
         self.last = record;
         match kind {

@@ -28,7 +28,9 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 /// - The log itself limits a snapshot to 1/5, see [`Replica`](crate::log::state::replica::Replica).
 #[derive(Debug, Default)]
 pub(in crate::log) struct Retention {
+    /// The log's intended size in bytes.
     size: u64,
+    /// The generation's bytes, with snapshots.
     bytes: u64,
     messages: u64,
     snapshot_bytes: u64,
@@ -61,6 +63,7 @@ impl SnapshotStep {
     }
 }
 
+/// A snapshot that is being written.
 #[derive(Debug)]
 struct SnapshotProgress {
     begin: u64,
@@ -79,7 +82,7 @@ impl SnapshotProgress {
 }
 
 impl Retention {
-    /// `is_complete` if the generation begins empty.
+    /// Begins with a generation, which is complete if it begins empty.
     pub(in crate::log) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
         Self { size, is_complete, begun: now, ..Self::default() }
     }
@@ -141,12 +144,12 @@ impl Retention {
         self.current.as_ref().is_none_or(|snapshot| snapshot.is_abandoned(now))
     }
 
-    /// Nothing needs earlier generations.
+    /// Whether nothing needs earlier generations.
     pub(in crate::log) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// `false` if another snapshot was in progress at this one's beginning.
+    /// Whether the snapshot that begins here counts. It does not if another one was in progress.
     pub(in crate::log) fn is_in_progress(&self, offset: u64) -> bool {
         self.current.as_ref().is_some_and(|snapshot| snapshot.begin == offset)
     }
@@ -171,7 +174,7 @@ impl Retention {
         self.appended() >= self.size / 4
     }
 
-    /// Without snapshots.
+    /// The generation's bytes without snapshots.
     fn appended(&self) -> u64 {
         self.bytes.saturating_sub(self.snapshot_bytes)
     }

@@ -32,6 +32,7 @@ pub(crate) struct SnapshotCollector {
     snapshots: HashMap<u64, CollectedSnapshot>,
 }
 
+/// The parts of a snapshot that were read so far.
 #[derive(Debug, Default)]
 pub(crate) struct CollectedSnapshot {
     pub(crate) machine: MachineSnapshot<StoredPayload>,
@@ -47,6 +48,7 @@ pub(crate) struct CollectedSnapshot {
 }
 
 impl SnapshotCollector {
+    /// Adds the entry at this index of the message at this offset.
     pub(crate) fn add(&mut self, offset: u64, index: u32, mut entry: Entry) {
         entry.command.drop_payloads();
         for snapshot in self.snapshots.values_mut() {
@@ -121,7 +123,7 @@ impl CollectedSnapshot {
     }
 }
 
-/// All parts except header and jobs.
+/// Makes all parts except header and jobs.
 pub(crate) fn list_parts(
     state: &MachineSnapshot<StoredPayload>,
     leases: Vec<StandingLease>,
@@ -137,7 +139,8 @@ pub(crate) fn list_parts(
     ended.chain(pins).chain(runners).chain(leases).collect()
 }
 
-/// Without its payload (`None`), a job keeps the checksum, by which claims find out.
+/// Makes the parts with jobs. A job without its payload (`None`) keeps the checksum, by which claims
+/// find out.
 pub(crate) fn job_parts(
     jobs: Vec<JobSnapshot<StoredPayload>>,
     payload: impl Fn(JobId, &PayloadRef) -> Option<Bytes>,

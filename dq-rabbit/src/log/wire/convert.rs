@@ -28,7 +28,7 @@ impl From<dq_core::NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// Without payload and headers.
+    /// Converts the job without payload and headers.
     pub(crate) fn to_core(&self) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, Bytes::new());
@@ -41,7 +41,7 @@ impl NewJob {
     }
 }
 
-/// A newer `dq-core` has added the value.
+/// The error if a newer `dq-core` has added the value.
 fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Internal, format!("{value:?} has no form in the log"))
         .remedy("use versions of dq-core and dq-rabbit that belong together")
@@ -172,7 +172,7 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
 }
 
 impl Settlement {
-    /// Without the next step's payload.
+    /// Converts the settlement without the next step's payload.
     pub(crate) fn to_core(&self) -> dq_core::Settlement {
         let Self(lease, verdict) = self;
         let verdict = match verdict {
@@ -220,12 +220,12 @@ impl QueueOperation {
     }
 }
 
-/// Rounded down.
+/// Converts to milliseconds, rounded down.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rounded up, because a shorter delay makes a job early.
+/// Converts to milliseconds, rounded up, because a shorter delay makes a job early.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -21,11 +21,12 @@ const MAGIC: &[u8] = b"dq";
 const FORMAT: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 
-/// A process that does not know the kind must stop.
+/// An entry's flag: a process that does not know the kind must stop.
 const MUST_UNDERSTAND: u8 = 1;
 
 const OPERATION: &str = "read the log";
 
+/// A decoded message of the log.
 #[derive(Debug)]
 pub(crate) enum Message {
     Entries(Vec<Entry>),
@@ -44,6 +45,7 @@ struct Head {
     entries: u32,
 }
 
+/// An entry without its body.
 #[derive(Serialize, Deserialize)]
 struct EntryHead {
     kind: u16,
@@ -63,6 +65,7 @@ impl Message {
     }
 }
 
+/// Encodes entries as one message.
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
     let head = Head { entries: length(entries) };
     let mut message = append(&head, [MAGIC, &[FORMAT]].concat());
@@ -92,7 +95,7 @@ fn length<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).expect("a message is far smaller than 4 GiB")
 }
 
-/// An unknown kind that may be skipped becomes [`Command::Unknown`].
+/// Decodes a message. An unknown kind that may be skipped becomes [`Command::Unknown`].
 ///
 /// # Errors
 /// `Incompatible` if a newer version wrote the message: an unknown format, or a kind that must be
