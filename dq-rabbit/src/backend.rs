@@ -19,14 +19,15 @@ use crate::check::management::ManagementApi;
 use crate::check::{BrokerCheck, policy};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
-use crate::engine::Engine;
+use crate::engine::{ClaimCounts, Engine, Quarantined};
 use crate::error::{closed, may_pass};
 use crate::log::{CLAIM_AHEAD, Log, LogContext, LogSettings};
 use crate::message::consumer::JobConsumer;
 use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
 use crate::payloads::buffer::PayloadBuffer;
-use crate::payloads::{read_ahead, stale};
+use crate::payloads::read_ahead::{self, ReadAhead};
+use crate::payloads::stale;
 use crate::release::{release_all, releases};
 use crate::topology::Topology;
 use crate::topology::ladder::Ladder;
@@ -100,7 +101,16 @@ impl RabbitBackend {
         // Jobs that are due even later, after a long delay, are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
         let (releases, released) = releases();
-        let engine = Arc::new(Engine::new(log, payloads, publisher, max_early, releases));
+        let engine = Arc::new(Engine {
+            log,
+            payloads,
+            read_ahead: ReadAhead::new(!publisher.has_messages()),
+            publisher,
+            max_early,
+            releases,
+            claim_counts: ClaimCounts::default(),
+            quarantined: Quarantined::default(),
+        });
         let handler = Arc::new(DeliveryHandler {
             engine: Arc::clone(&engine),
             listeners: Arc::clone(&listeners),

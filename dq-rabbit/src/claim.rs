@@ -110,7 +110,9 @@ impl Engine {
             }
         }
         // A job that has another payload now is not leased any more.
-        self.release(jobs, |id| unread.contains_key(&id));
+        for released in jobs.extract_if(.., |leased| unread.contains_key(&leased.job.id)) {
+            self.releases.release(released.lease());
+        }
         self.quarantine(jobs, &lost).await
     }
 
@@ -150,16 +152,6 @@ impl Engine {
         leased.job.payload = payload;
     }
 
-    fn release(&self, jobs: &mut Vec<LeasedJob>, is_released: impl Fn(JobId) -> bool) {
-        jobs.retain(|leased| {
-            let is_released = is_released(leased.job.id);
-            if is_released {
-                self.releases.release(leased.lease());
-            }
-            !is_released
-        });
-    }
-
     /// Makes the jobs dead whose payloads are lost, and removes them from `jobs`. If that fails, the
     /// jobs are still there, and are released with the others.
     async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
@@ -177,13 +169,9 @@ impl Engine {
             .collect();
         let settle = command::Settle(settlements?);
         self.log.call("claim", LostReply::Unavailable, settle, |_, _, _| ()).await?;
-        jobs.retain(|leased| {
-            let is_lost = lost.contains(&leased.job.id);
-            if is_lost {
-                self.quarantined.add(leased.job.clone(), reason.clone());
-            }
-            !is_lost
-        });
+        for dead in jobs.extract_if(.., |leased| lost.contains(&leased.job.id)) {
+            self.quarantined.add(dead.job, reason.clone());
+        }
         Ok(())
     }
 }

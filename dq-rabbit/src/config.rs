@@ -6,6 +6,7 @@ use std::time::Duration;
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use dq_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
 
 use crate::connect::{BrokerSettings, validate};
 
@@ -274,6 +275,7 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
+/// A setting with a range.
 struct IntegerSetting {
     field: &'static str,
     min: u32,
@@ -303,25 +305,19 @@ impl IntegerSetting {
         &self,
         deserializer: D,
     ) -> Result<T, D::Error> {
-        let value = match Input::deserialize(deserializer)? {
-            Input::Unsigned(value) => T::try_from(value).map_err(|_| value.to_string()),
-            Input::Negative(value) => Err(value.to_string()),
-            Input::Fraction(value) => Err(value.to_string()),
-            Input::Text(text) if text.parse::<f64>().is_ok() => Err(format!("the text {text:?}")),
-            // In a URL, other text may be part of a password.
-            Input::Text(_) => Err("not a number".to_owned()),
-        };
-        value.map_err(|value| to_serde(&self.out_of_range(value)))
+        let given = Value::deserialize(deserializer)?;
+        let value = given.as_u64().and_then(|number| T::try_from(number).ok());
+        value.ok_or_else(|| {
+            to_serde(&match &given {
+                Value::Number(number) => self.out_of_range(number),
+                Value::String(text) if text.parse::<f64>().is_ok() => {
+                    self.out_of_range(format_args!("the text {text:?}"))
+                }
+                // In a URL, other text may be part of a password.
+                _ => self.out_of_range("not a number"),
+            })
+        })
     }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected an integer")]
-enum Input {
-    Unsigned(u64),
-    Negative(i64),
-    Fraction(f64),
-    Text(String),
 }
 
 /// Serde errors have no remedy, so the text contains it.

@@ -27,7 +27,7 @@ pub(crate) struct Engine {
     /// How long before its due time a delivered job goes into the buffer. An earlier one is
     /// published again.
     pub(crate) max_early: Duration,
-    claim_counts: ClaimCounts,
+    pub(crate) claim_counts: ClaimCounts,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) releases: Releases,
     pub(crate) quarantined: Quarantined,
@@ -55,32 +55,12 @@ impl Quarantined {
 
 /// Counts the first claims of jobs that should have a message, by whether it had come.
 #[derive(Debug, Default)]
-struct ClaimCounts {
+pub(crate) struct ClaimCounts {
     prefetched: AtomicU64,
     not_prefetched: AtomicU64,
 }
 
 impl Engine {
-    pub(crate) fn new(
-        log: Log,
-        payloads: Arc<PayloadBuffer>,
-        publisher: Arc<Publisher>,
-        max_early: Duration,
-        releases: Releases,
-    ) -> Self {
-        let read_ahead = ReadAhead::new(!publisher.has_messages());
-        Self {
-            log,
-            read_ahead,
-            payloads,
-            publisher,
-            max_early,
-            claim_counts: ClaimCounts::default(),
-            releases,
-            quarantined: Quarantined::default(),
-        }
-    }
-
     /// The id of the log; `None` while the replica is being restored.
     pub(crate) fn log_id(&self) -> Option<u64> {
         self.log.peek(|replica| replica.is_ready().then(|| replica.log_id()))

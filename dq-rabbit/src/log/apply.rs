@@ -83,7 +83,7 @@ fn apply_message(
     state.cache.push(offset, message);
     state.next_offset = Some(offset + 1);
     for (index, entry) in (0..).zip(entries) {
-        state.retention.add_entry(&entry.command, entry.command.snapshot_bytes());
+        state.retention.add_entry(&entry.command);
         apply(shared, state, read_at, offset, index, entry);
         if state.replica.is_closed() {
             break;

@@ -23,7 +23,7 @@
 //!
 //! - `wire`: entries as bytes; `command`: commands with typed replies;
 //! - `state`: the replica and its parts;
-//! - `pending`, `cache`, `skipped`, `lost`, `read_before`, `shared`, `call`: the tasks'
+//! - `pending`, `cache`, `skipped`, `read_before`, `shared`, `call`: the tasks'
 //!   common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
 //! - `outgoing`: messages of calls; `apply`: the effect of entries that were read;
@@ -38,7 +38,6 @@ mod fetch;
 pub(crate) mod generation;
 mod history;
 mod loss;
-mod lost;
 mod outgoing;
 mod pending;
 mod read_before;
@@ -51,7 +50,7 @@ mod tail;
 mod task_tests;
 pub(crate) mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -69,7 +68,6 @@ use self::shared::LogShared;
 pub(crate) use self::call::reply_only;
 pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
-pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
 pub(crate) use self::shared::{LogContext, LogSettings};
 pub(crate) use self::skipped::SkippedMessages;
@@ -159,10 +157,11 @@ impl Log {
     }
 
     pub(crate) fn add_lost_payload(&self, job: JobId) {
-        self.shared.state().lost_payloads.add(job);
+        self.shared.state().add_lost_payload(job);
     }
 
-    pub(crate) fn lost_payloads(&self) -> LostPayloads {
+    /// Jobs that have lost their payload.
+    pub(crate) fn lost_payloads(&self) -> BTreeSet<JobId> {
         self.shared.state().lost_payloads.clone()
     }
 

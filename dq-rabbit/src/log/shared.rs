@@ -1,19 +1,20 @@
 //! The tasks' common state: the replica, pending calls, signals and errors.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Clock, Entropy, Error, ErrorKind, HistoryLimits, Listeners, Result, Timestamp};
+use dq_core::{
+    Clock, Entropy, Error, ErrorKind, HistoryLimits, JobId, Listeners, Result, Timestamp,
+};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
 use super::generation::retention::Retention;
 use super::generation::{DirectoryView, Generation};
-use super::lost::LostPayloads;
 use super::pending::{PendingCall, SentCall};
 use super::read_before::ReadBefore;
 use super::skipped::{SkippedMessages, SuspectMessages};
@@ -26,6 +27,9 @@ use crate::topology::Topology;
 
 /// A snapshot may take a fifth of the log's size.
 const CAPACITY_PART: u64 = 5;
+
+/// Further jobs with a lost payload are not counted.
+const MAX_LOST_PAYLOADS: usize = 1_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogSettings {
@@ -148,13 +152,20 @@ pub(super) struct LogState {
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
-    pub(super) lost_payloads: LostPayloads,
+    /// Jobs that have lost their payload, for `check`.
+    pub(super) lost_payloads: BTreeSet<JobId>,
 }
 
 impl LogState {
     pub(super) fn enqueue(&mut self, call: PendingCall) {
         self.pending_bytes += call.size;
         self.unsent_calls.push_back(call);
+    }
+
+    pub(super) fn add_lost_payload(&mut self, job: JobId) {
+        if self.lost_payloads.len() < MAX_LOST_PAYLOADS && self.lost_payloads.insert(job) {
+            tracing::error!(id = %job, "the log does not have the payload of a job any more");
+        }
     }
 
     /// Whether new jobs wait for the next generation.

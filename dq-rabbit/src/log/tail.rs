@@ -18,7 +18,6 @@ use super::history::sync_limits;
 use super::loss;
 use super::shared::LogShared;
 use super::skipped::{SkippedMessages, SuspectMessages};
-use super::state::replica::Replica;
 use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error};
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
@@ -270,7 +269,7 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
         let mut state = shared.state();
         let generation = state.generation.take();
         state.next_offset = None;
-        let replica = std::mem::replace(&mut state.replica, Replica::unread());
+        let replica = std::mem::take(&mut state.replica);
         state.read_before.begin_replay(replica.into_producers(), generation);
         state.cache = MessageCache::default();
         state.skipped = SkippedMessages::default();

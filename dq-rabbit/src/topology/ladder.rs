@@ -195,19 +195,6 @@ mod tests {
     }
 
     #[test]
-    fn each_queue_holds_a_calendar_unit_minus_the_guard() {
-        let queues: Vec<_> = queues(QueueKind::Quorum).collect();
-        for (level, digit, unit) in
-            [(0, 1, 1_000), (1, 1, 10_000), (2, 1, 900_000), (2, 4, 3_600_000), (3, 7, 7 * DAY)]
-        {
-            let queue = LadderQueue { level, digit, ttl_ms: unit - 50 };
-            assert!(queues.contains(&queue), "{level}.{digit}");
-        }
-        let longest = queues.last().unwrap().ttl_ms;
-        assert_eq!(longest, 9 * 360 * DAY - 50, "the broker accepts ten years of 365 days");
-    }
-
-    #[test]
     fn common_delays_wait_in_one_queue() {
         for (left, exchange, key) in [
             (5_000, "dq.v1.l0", "5.mail"),

@@ -154,7 +154,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
         if !lost.is_empty() && directory::locate(shared).await? >= Generation::of(begin) {
             return Ok(());
         }
-        lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
+        lost.into_iter().for_each(|job| shared.state().add_lost_payload(job));
         let parts = job_parts(chunk, |id, _| payloads.get(&id).cloned());
         written = append_parts(shared, begin, written, parts).await?;
     }

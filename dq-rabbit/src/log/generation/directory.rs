@@ -63,16 +63,9 @@ const PREFETCH: u16 = 256;
 /// The broker deletes old records, so the newest generation is announced again after this many.
 const REPEAT_AFTER: u64 = 200;
 
-/// Pauses before further looks for a missing generation. Together, longer than a node needs to
-/// start or to notice a partition.
-const LOST_PAUSES: [Duration; 6] = [
-    Duration::from_millis(200),
-    Duration::from_millis(600),
-    Duration::from_millis(2_000),
-    Duration::from_millis(5_000),
-    Duration::from_millis(10_000),
-    Duration::from_millis(15_000),
-];
+/// Pauses before further looks for a missing generation, in milliseconds. Together, longer than a
+/// node needs to start or to notice a partition.
+const LOST_PAUSES_MS: [u64; 6] = [200, 600, 2_000, 5_000, 10_000, 15_000];
 
 /// A record of the directory. The nonce tells it from other records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -260,8 +253,8 @@ pub(in crate::log) async fn is_gone(shared: &LogShared, generation: Generation) 
 
 /// Whether the broker does not find the generation for half a minute.
 async fn is_lost(shared: &LogShared, generation: Generation) -> Result<bool> {
-    for pause in LOST_PAUSES {
-        shared.clock.sleep(pause).await;
+    for pause in LOST_PAUSES_MS {
+        shared.clock.sleep(Duration::from_millis(pause)).await;
         if shared.topology.has_generation(generation).await? {
             return Ok(false);
         }

@@ -96,10 +96,8 @@ impl Retention {
         self.messages += 1;
     }
 
-    pub(in crate::log) fn add_entry(&mut self, command: &Command, bytes: u64) {
-        if matches!(command, Command::Snapshot(_)) {
-            self.snapshot_bytes += bytes;
-        }
+    pub(in crate::log) fn add_entry(&mut self, command: &Command) {
+        self.snapshot_bytes += command.snapshot_bytes();
     }
 
     /// Observes a snapshot's entry, unless it was a duplicate or followed a gap. Processes may
@@ -197,7 +195,7 @@ mod tests {
 
     fn part(retention: &mut Retention, begin: u64, bytes: u64, now: Duration) {
         retention.add_message(bytes - MESSAGE_OVERHEAD);
-        retention.add_entry(&Command::Snapshot(SnapshotEntry::Begin), bytes);
+        retention.snapshot_bytes += bytes;
         retention.observe(0, SnapshotStep::Part { begin }, now);
     }
 

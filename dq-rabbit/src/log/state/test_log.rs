@@ -57,7 +57,7 @@ impl TestLog {
         self.replica.set_seen(self.elapsed);
         let mut applied = Vec::new();
         for (index, entry) in (0..).zip(message) {
-            self.retention.add_entry(&entry.command, entry.command.snapshot_bytes());
+            self.retention.add_entry(&entry.command);
             let Applied::Reply(reply) = self.replica.apply(offset, index, entry.clone()) else {
                 continue;
             };

@@ -2,13 +2,8 @@
 //!
 //! A message is a frame with a checksum (see [`frame`]). Each entry has its kind's number and its
 //! body's length. **Kinds and bodies are the format** and never change (see [`kinds`]): `postcard`
-//! does not mark fields, so it would read wrong values.
-//!
-//! A process stops with `Incompatible` at an unknown kind that *must be understood*, because its
-//! replica would differ from others, and at an intact message in a later format. All replicas skip
-//! other unknown kinds, and foreign or damaged messages.
-//!
-//! Types are named like the [`dq_core`] types that they encode.
+//! does not mark fields, so it would read wrong values. Types are named like the [`dq_core`] types
+//! that they encode.
 
 mod convert;
 mod entry;
