@@ -174,7 +174,7 @@ async fn append(
         let is_blocked = shared.publish.blocked().is_some();
         let (oldest, has_budget) = {
             let state = shared.state();
-            (state.sent_calls.front().map(|sent| sent.sequence), has_budget(shared, &state))
+            (state.outbox.sent.front().map(|sent| sent.sequence), has_budget(shared, &state))
         };
         rewrite_timer.observe(oldest, is_blocked);
         if probe.is_some_and(|last| oldest.is_none_or(|oldest| oldest > last)) {
@@ -262,11 +262,11 @@ async fn handle_refusal(shared: &LogShared, refused: &Confirmation) {
 
 /// Whether this process may send another message before earlier ones are read back.
 pub(super) fn has_budget(shared: &LogShared, state: &LogState) -> bool {
-    if state.sent_bytes == 0 {
+    if state.outbox.sent_bytes == 0 {
         return true;
     }
     let share = shared.settings.size / IN_FLIGHT_PART / state.replica.active_producers().max(1);
-    (state.sent_bytes as u64) < share.min(MAX_IN_FLIGHT_BYTES)
+    (state.outbox.sent_bytes as u64) < share.min(MAX_IN_FLIGHT_BYTES)
 }
 
 async fn publish(

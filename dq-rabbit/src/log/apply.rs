@@ -112,11 +112,11 @@ fn apply(
     entry: Entry,
 ) {
     let (sequence, now) = (entry.sequence, entry.at);
-    let is_own = entry.producer_id == state.producer_id;
+    let is_own = entry.producer_id == state.outbox.producer_id;
     let is_barrier = matches!(entry.command, Command::Barrier);
     let snapshot_step = SnapshotStep::of(&entry.command);
     // For an own call, this process holds the lease, and has counted since the call.
-    let own_call = state.sent_calls.front().filter(|sent| is_own && sent.sequence == sequence);
+    let own_call = state.outbox.sent.front().filter(|sent| is_own && sent.sequence == sequence);
     state.replica.set_seen(own_call.map_or(read_at, |sent| sent.call.submitted));
     let applied = state.replica.apply(offset, index, entry);
     if let (Applied::Reply(_), Some(step)) = (&applied, snapshot_step) {
@@ -140,10 +140,11 @@ fn apply(
             complete(shared, state, sequence, reply, at);
         }
         Applied::Gap { last } if is_own => {
-            let first_pending = state.sent_calls.front().map_or(sequence, |sent| sent.sequence);
+            let first_pending = state.outbox.sent.front().map_or(sequence, |sent| sent.sequence);
             // The log has lost entries that were read back. Only a fresh entry shows it: earlier
             // ones may be copies that followed a gap.
-            state.sequence_lost |= sequence >= state.fresh_from && first_pending > last + 1;
+            state.outbox.sequence_lost |=
+                sequence >= state.outbox.fresh_from && first_pending > last + 1;
             shared.has_gap.notify_one();
         }
         Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
@@ -151,8 +152,9 @@ fn apply(
             state.replica.set_seen(read_at);
             // A fresh entry that this process waits for is at the log's end, so no snapshot
             // follows.
-            let is_awaited = state.sent_calls.front().is_some_and(|sent| sent.sequence <= sequence);
-            state.is_cut_off |= is_own && is_awaited && sequence >= state.fresh_from;
+            let is_awaited =
+                state.outbox.sent.front().is_some_and(|sent| sent.sequence <= sequence);
+            state.is_cut_off |= is_own && is_awaited && sequence >= state.outbox.fresh_from;
             restore(shared, state, read_at);
         }
     }
@@ -179,17 +181,12 @@ fn complete(
     reply: Option<CommandReply>,
     at: AppliedAt,
 ) {
-    if state.sent_calls.front().is_none_or(|sent| sent.sequence != sequence) {
-        return;
-    }
-    let Some(sent) = state.sent_calls.pop_front() else { return };
-    state.pending_bytes -= sent.call.size;
-    state.sent_bytes -= sent.call.size;
+    let Some(call) = state.outbox.complete(sequence) else { return };
     shared.read_back.notify_one();
     if let Some(reply) = reply {
         shared.caught_up.store(true, Ordering::Relaxed);
         shared.may_be_behind.store(false, Ordering::Relaxed);
         shared.clear_error();
-        sent.call.waiter.deliver(&mut state.replica, reply, at);
+        call.waiter.deliver(&mut state.replica, reply, at);
     }
 }

@@ -121,8 +121,8 @@ impl LogShared {
             if let Some(error) = self.failure(operation) {
                 return Err(error);
             }
-            if state.pending_bytes + size > MAX_PENDING_BYTES
-                && state.pending_bytes > 0
+            if state.outbox.pending_bytes + size > MAX_PENDING_BYTES
+                && state.outbox.pending_bytes > 0
                 // New jobs that wait for room must not keep running jobs from being renewed and
                 // settled.
                 && command.adds_jobs()
@@ -136,9 +136,9 @@ impl LogShared {
             }
             // Every call treats a job with an expired lease as due.
             for command in state.replica.end_expired(submitted) {
-                state.enqueue(PendingCall::without_caller(at, submitted, command));
+                state.outbox.enqueue(PendingCall::without_caller(at, submitted, command));
             }
-            state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
+            state.outbox.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
         }
         self.call_submitted.notify_one();
         Ok(())

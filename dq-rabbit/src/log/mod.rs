@@ -197,9 +197,7 @@ impl Log {
         {
             let mut state = self.shared.state();
             self.shared.closed.store(true, Ordering::Release);
-            state.unsent_calls.clear();
-            state.sent_calls.clear();
-            (state.pending_bytes, state.sent_bytes) = (0, 0);
+            state.outbox.clear();
         }
         self.shared.stop.cancel();
         self.tasks.close();

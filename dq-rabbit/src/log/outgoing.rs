@@ -7,7 +7,7 @@ use super::command::CommandReply;
 use super::generation::Generation;
 use super::pending::{AppliedAt, PendingCall, SentCall};
 use super::shared::{LogShared, LogState, is_lasting, random_id};
-use super::wire::{Command, Entry, encode};
+use super::wire::{Entry, encode};
 
 /// A message is complete at about this size.
 const MESSAGE_BYTES: usize = 256 * 1024;
@@ -16,13 +16,6 @@ pub(super) struct OutgoingMessage {
     /// The generation for which it was made.
     pub(super) generation: Generation,
     pub(super) body: Vec<u8>,
-}
-
-impl SentCall {
-    fn to_entry(&self, producer_id: u64) -> Entry {
-        let PendingCall { at, command, .. } = &self.call;
-        Entry { producer_id, sequence: self.sequence, at: *at, command: command.clone() }
-    }
 }
 
 /// Encodes the calls again that were not read back, in at most `max_messages` messages. Also returns
@@ -35,21 +28,21 @@ pub(super) fn rewrite(
     // `moved` comes with the generation.
     let Some(generation) = state.generation else { return (Vec::new(), None) };
     let message = |entries: &[Entry]| OutgoingMessage { generation, body: encode(entries) };
-    if std::mem::take(&mut state.sequence_lost) {
-        renumber(state, random_id(&shared.entropy));
+    if std::mem::take(&mut state.outbox.sequence_lost) {
+        state.outbox.renumber(random_id(&shared.entropy));
     }
     let mut messages = Vec::new();
     let mut entries = Vec::new();
     let (mut bytes, mut last) = (0, None);
-    for index in 0..state.sent_calls.len() {
+    for index in 0..state.outbox.sent.len() {
         if messages.len() == max_messages {
             break;
         }
-        abandon_if_gone(state, index);
-        let sent = &state.sent_calls[index];
+        state.outbox.abandon_if_gone(index);
+        let sent = &state.outbox.sent[index];
         bytes += sent.call.size;
         last = Some(sent.sequence);
-        entries.push(sent.to_entry(state.producer_id));
+        entries.push(sent.to_entry(state.outbox.producer_id));
         if bytes >= MESSAGE_BYTES {
             messages.push(message(&entries));
             entries.clear();
@@ -57,41 +50,15 @@ pub(super) fn rewrite(
         }
     }
     // A replay's barrier shows whether something is missing before it.
-    let fresh_from = state.fresh_from;
+    let fresh_from = state.outbox.fresh_from;
     let is_barrier = |sent: &&SentCall| sent.sequence == fresh_from && last < Some(fresh_from);
-    let barrier = state.sent_calls.iter().find(is_barrier);
-    entries.extend(barrier.map(|sent| sent.to_entry(state.producer_id)));
+    let barrier = state.outbox.sent.iter().find(is_barrier);
+    entries.extend(barrier.map(|sent| sent.to_entry(state.outbox.producer_id)));
     if !entries.is_empty() {
         messages.push(message(&entries));
     }
-    state.written = Some(generation);
+    state.outbox.written = Some(generation);
     (messages, last)
-}
-
-/// Begins a new sequence with a new producer id. Under the old id, replicas would see a gap that
-/// nobody can fill: the missing entries were read back before. Entries after the gap have no effect,
-/// so no call takes effect twice under the new id.
-fn renumber(state: &mut LogState, producer_id: u64) {
-    state.producer_id = producer_id;
-    state.fresh_from = 1;
-    for (sequence, sent) in (1..).zip(&mut state.sent_calls) {
-        sent.sequence = sequence;
-    }
-    state.next_sequence = state.sent_calls.len() as u64 + 1;
-}
-
-/// Replaces a sent call by a barrier if its caller has given up, because it should not take effect
-/// this late. A late snapshot part changes no job, and a late `End` completes its snapshot.
-fn abandon_if_gone(state: &mut LogState, index: usize) {
-    let call = &mut state.sent_calls[index].call;
-    if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
-        let size_before = call.size;
-        call.command = Command::Barrier;
-        call.size = call.command.size();
-        let freed = size_before - call.size;
-        state.pending_bytes -= freed;
-        state.sent_bytes -= freed;
-    }
 }
 
 /// Unsent calls after a message was made.
@@ -110,54 +77,43 @@ pub(super) enum Backlog {
 pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Backlog) {
     let state = &mut *shared.state();
     let Some(generation) = state.generation else { return (None, Backlog::AwaitsReply) };
-    if state.written != Some(generation) && !state.sent_calls.is_empty() {
+    if state.outbox.written != Some(generation) && !state.outbox.sent.is_empty() {
         // The calls sent before are not in this generation. `moved` comes, and they are written
         // first.
         return (None, Backlog::AwaitsReply);
     }
-    state.written = Some(generation);
+    state.outbox.written = Some(generation);
     let mut entries = Vec::new();
     let mut bytes = 0;
     let mut held_back = VecDeque::new();
     let mut backlog = Backlog::Empty;
     while bytes < MESSAGE_BYTES {
-        let Some(call) = state.unsent_calls.pop_front() else { break };
+        let Some(call) = state.outbox.unsent.pop_front() else { break };
         match admit(shared, state, &call) {
             Admission::Send => {
                 bytes += call.size;
-                entries.push(mark_sent(state, call));
+                entries.push(state.outbox.send(call));
             }
             Admission::Refuse => {
-                state.pending_bytes -= call.size;
+                state.outbox.pending_bytes -= call.size;
                 let offset = state.next_offset.unwrap_or_default();
                 let at = AppliedAt { offset, now: call.at, begins_snapshot: false };
                 call.waiter.deliver(&mut state.replica, CommandReply::Full, at);
             }
-            Admission::Drop => state.pending_bytes -= call.size,
+            Admission::Drop => state.outbox.pending_bytes -= call.size,
             Admission::Hold(why) => {
                 backlog = why;
                 held_back.push_back(call);
             }
         }
     }
-    if !state.unsent_calls.is_empty() {
+    if !state.outbox.unsent.is_empty() {
         backlog = Backlog::NextMessage;
     }
-    held_back.append(&mut state.unsent_calls);
-    state.unsent_calls = held_back;
+    held_back.append(&mut state.outbox.unsent);
+    state.outbox.unsent = held_back;
     let message = || OutgoingMessage { generation, body: encode(&entries) };
     ((!entries.is_empty()).then(message), backlog)
-}
-
-/// Gives the call its sequence number.
-fn mark_sent(state: &mut LogState, call: PendingCall) -> Entry {
-    let sent = SentCall { sequence: state.next_sequence, call };
-    state.next_sequence += 1;
-    state.sent_bytes += sent.call.size;
-    sent.call.was_sent.store(true, Ordering::Relaxed);
-    let entry = sent.to_entry(state.producer_id);
-    state.sent_calls.push_back(sent);
-    entry
 }
 
 enum Admission {
@@ -199,7 +155,7 @@ fn admit(shared: &LogShared, state: &mut LogState, call: &PendingCall) -> Admiss
     let jobs = call.command.new_jobs();
     if !state.replica.has_room(0, jobs.iter().copied()) {
         Admission::Refuse
-    } else if !state.replica.has_room(state.sent_bytes as u64, jobs) {
+    } else if !state.replica.has_room(state.outbox.sent_bytes as u64, jobs) {
         Admission::Hold(Backlog::AwaitsReply)
     } else {
         Admission::Send

@@ -1,21 +1,19 @@
 //! The tasks' common state: the replica, pending calls, signals and errors.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{
-    Clock, Entropy, Error, ErrorKind, HistoryLimits, JobId, Listeners, Result, Timestamp,
-};
+use dq_core::{Clock, Entropy, Error, ErrorKind, HistoryLimits, JobId, Listeners, Result};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
 use super::generation::retention::Retention;
 use super::generation::{DirectoryView, Generation};
-use super::pending::{PendingCall, SentCall};
+use super::pending::Outbox;
 use super::read_before::ReadBefore;
 use super::skipped::{SkippedMessages, SuspectMessages};
 use super::state::replica::Replica;
@@ -116,26 +114,9 @@ impl LogSettings {
 pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) read_before: ReadBefore,
-    /// Calls that were not sent, oldest first.
-    pub(super) unsent_calls: VecDeque<PendingCall>,
-    /// Calls that were sent and not read back, by sequence number.
-    pub(super) sent_calls: VecDeque<SentCall>,
-    /// The size of all these calls.
-    pub(super) pending_bytes: usize,
-    /// The size of the sent calls.
-    pub(super) sent_bytes: usize,
-    pub(super) producer_id: u64,
-    pub(super) next_sequence: u64,
-    /// The log has lost own entries that were read back before, so the next rewrite begins a new
-    /// sequence with a new id.
-    pub(super) sequence_lost: bool,
-    /// Entries from this one on were written since the last replay began. Earlier ones that are
-    /// read may be old copies.
-    pub(super) fresh_from: u64,
+    pub(super) outbox: Outbox,
     /// The generation that is read and written; `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
-    /// The sent calls, or the probe, were written there.
-    pub(super) written: Option<Generation>,
     /// The newest generation that this process has announced or found in the directory. Limits
     /// `compaction`.
     pub(super) announced: Option<Generation>,
@@ -157,11 +138,6 @@ pub(super) struct LogState {
 }
 
 impl LogState {
-    pub(super) fn enqueue(&mut self, call: PendingCall) {
-        self.pending_bytes += call.size;
-        self.unsent_calls.push_back(call);
-    }
-
     pub(super) fn add_lost_payload(&mut self, job: JobId) {
         if self.lost_payloads.len() < MAX_LOST_PAYLOADS && self.lost_payloads.insert(job) {
             tracing::error!(id = %job, "the log does not have the payload of a job any more");
@@ -179,18 +155,6 @@ impl LogState {
         if let Some(capacity) = self.replica.usage().capacity {
             self.retention.resize(capacity.saturating_mul(CAPACITY_PART));
         }
-    }
-
-    /// Adds a barrier to the sent calls. It is the first new entry (`fresh_from`), and `append`
-    /// sends it behind the calls that it writes again.
-    pub(super) fn begin_replay(&mut self, at: Timestamp, submitted: Duration) {
-        let call = PendingCall::without_caller(at, submitted, wire::Command::Barrier);
-        let sequence = self.next_sequence;
-        self.fresh_from = sequence;
-        self.next_sequence += 1;
-        self.pending_bytes += call.size;
-        self.sent_bytes += call.size;
-        self.sent_calls.push_back(SentCall { sequence, call });
     }
 
     pub(super) fn needs_compaction(&mut self, now: Duration) -> bool {
@@ -220,9 +184,7 @@ impl LogShared {
         let LogContext { settings, history, clock, entropy, topology, .. } = context;
         let LogContext { publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
-            producer_id: random_id(&entropy),
-            next_sequence: 1,
-            fresh_from: 1,
+            outbox: Outbox::new(random_id(&entropy)),
             retention: Retention::new(settings.size, false, clock.elapsed()),
             ..LogState::default()
         };
@@ -295,11 +257,7 @@ impl LogShared {
     pub(super) fn fail(&self, error: Error) {
         tracing::error!(%error, "the log cannot be read any further");
         *lock(&self.fatal) = Some(error);
-        let mut state = self.state();
-        state.unsent_calls.clear();
-        state.pending_bytes = 0;
-        state.sent_bytes = 0;
-        state.sent_calls.clear();
+        self.state().outbox.clear();
     }
 
     /// Why the log cannot be read any further.

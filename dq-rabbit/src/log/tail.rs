@@ -274,7 +274,7 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
         state.cache = MessageCache::default();
         state.skipped = SkippedMessages::default();
         state.suspects = SuspectMessages::default();
-        state.begin_replay(shared.clock.now(), shared.clock.elapsed());
+        state.outbox.begin_replay(shared.clock.now(), shared.clock.elapsed());
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);
