@@ -67,8 +67,8 @@ impl Engine {
         })
     }
 
-    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`], because somebody may set the clock
-    /// back.
+    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`], because somebody may set the
+    /// clock back.
     async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
@@ -137,9 +137,9 @@ impl Engine {
         payload
     }
 
-    /// Whether a job that is claimed now should have brought a message. A job that was leased before
-    /// may wait without one, so only the first lease counts. After [`MAX_OVERDUE`], the buffer has
-    /// dropped the message.
+    /// Whether a job that is claimed now should have brought a message. A job that was leased
+    /// before may wait without one, so only the first lease counts. After [`MAX_OVERDUE`], the
+    /// buffer has dropped the message.
     fn should_have_message(&self, job: &Job, now: Timestamp) -> bool {
         job.deliveries == 1
             && now <= job.due + MAX_OVERDUE
@@ -152,8 +152,8 @@ impl Engine {
         leased.job.payload = payload;
     }
 
-    /// Makes the jobs dead whose payloads are lost, and removes them from `jobs`. If that fails, the
-    /// jobs are still there, and are released with the others.
+    /// Makes the jobs dead whose payloads are lost, and removes them from `jobs`. If that fails,
+    /// the jobs are still there, and are released with the others.
     async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
         if lost.is_empty() {
             return Ok(());

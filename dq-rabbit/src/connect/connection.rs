@@ -97,8 +97,8 @@ impl AmqpConnection {
         Ok(self.open(operation).await?.0)
     }
 
-    /// Opens a channel like [`channel`](Self::channel). Also returns the connection's epoch, by which
-    /// [`lost`](Self::lost) tells it from later connections.
+    /// Opens a channel like [`channel`](Self::channel). Also returns the connection's epoch, by
+    /// which [`lost`](Self::lost) tells it from later connections.
     pub(crate) async fn open(&self, operation: &'static str) -> Result<(AmqpChannel, u64)> {
         let shared = &self.shared;
         let to_error = |error: &lapin::Error| {
@@ -257,8 +257,8 @@ impl Shared {
         self.state.send_replace(State::Closed);
     }
 
-    /// Watches an open connection until it ends. Returns the error with which it broke; `None` if it
-    /// was closed on request.
+    /// Watches an open connection until it ends. Returns the error with which it broke; `None` if
+    /// it was closed on request.
     async fn watch(&self, connection: Arc<OpenConnection>) -> Option<lapin::Error> {
         let mut events = std::pin::pin!(connection.amqp.events_listener());
         let status = connection.amqp.status();

@@ -2,8 +2,8 @@
 //!
 //! A call takes effect when its entry is read back, not when the broker confirms the message. Until
 //! then the entry may be sent any number of times:
-//! [`Replica::apply`](crate::log::state::replica::Replica::apply) ignores duplicates, and everything after a
-//! gap.
+//! [`Replica::apply`](crate::log::state::replica::Replica::apply) ignores duplicates, and
+//! everything after a gap.
 //!
 //! A budget limits the bytes that were sent and not read back, so that many processes together
 //! cannot fill the log before a snapshot. Rewriting them begins with one message, the *probe*; the

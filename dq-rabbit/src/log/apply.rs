@@ -22,8 +22,8 @@ pub(super) enum Progress {
     Suspect,
 }
 
-/// Applies messages, each with its offset in the log. Wakes a queue's listeners if its next due time
-/// is earlier now.
+/// Applies messages, each with its offset in the log. Wakes a queue's listeners if its next due
+/// time is earlier now.
 pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
     // All messages have been read by now, so their leases last from now on.
     let read_at = shared.clock.elapsed();

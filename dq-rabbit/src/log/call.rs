@@ -33,10 +33,10 @@ impl LogShared {
     /// after the command.
     ///
     /// # Errors
-    /// `Closed` after [`close`](super::Log::close); `Unavailable` if the broker does not respond; `Full`
-    /// during an alarm or if the log has no room; `OutcomeUnknown` instead of `Unavailable` if the
-    /// command may take effect, when `lost_reply` says so or its entry was read within a snapshot;
-    /// `Incompatible` if the log holds an entry that this version cannot decode.
+    /// `Closed` after [`close`](super::Log::close); `Unavailable` if the broker does not respond;
+    /// `Full` during an alarm or if the log has no room; `OutcomeUnknown` instead of `Unavailable`
+    /// if the command may take effect, when `lost_reply` says so or its entry was read within a
+    /// snapshot; `Incompatible` if the log holds an entry that this version cannot decode.
     ///
     /// # Cancellation safety
     /// After the call is dropped, the command may still take effect.

@@ -18,8 +18,8 @@ pub(super) struct OutgoingMessage {
     pub(super) body: Vec<u8>,
 }
 
-/// Encodes the calls again that were not read back, in at most `max_messages` messages. Also returns
-/// their last sequence number, without a replay's barrier.
+/// Encodes the calls again that were not read back, in at most `max_messages` messages. Also
+/// returns their last sequence number, without a replay's barrier.
 pub(super) fn rewrite(
     shared: &LogShared,
     max_messages: usize,

@@ -111,9 +111,9 @@ impl Outbox {
         Some(call)
     }
 
-    /// Begins a new sequence with a new producer id. Under the old id, replicas would see a gap that
-    /// nobody can fill: the missing entries were read back before. Entries after the gap have no
-    /// effect, so no call takes effect twice under the new id.
+    /// Begins a new sequence with a new producer id. Under the old id, replicas would see a gap
+    /// that nobody can fill: the missing entries were read back before. Entries after the gap have
+    /// no effect, so no call takes effect twice under the new id.
     pub(super) fn renumber(&mut self, producer_id: u64) {
         self.producer_id = producer_id;
         self.fresh_from = 1;

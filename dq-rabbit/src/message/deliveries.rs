@@ -28,8 +28,8 @@ pub(crate) struct DeliveryHandler {
 enum Disposition {
     /// The job is due soon, at this time.
     Buffer(Timestamp),
-    /// The job is due much later: its delay exceeded the ladder's, or its message's first job was due
-    /// earlier.
+    /// The job is due much later: its delay exceeded the ladder's, or its message's first job was
+    /// due earlier.
     Republish(ReplicaJob),
     /// The job is leased, has ended, has another payload, or has a newer message.
     Drop,

@@ -13,7 +13,8 @@ use crate::message::AckHandle;
 
 /// Maximum size of the payloads that messages brought, in bytes. Other jobs run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Maximum size of the payloads read from the log, in bytes. The jobs due last make room for others.
+/// Maximum size of the payloads read from the log, in bytes. The jobs due last make room for
+/// others.
 pub(crate) const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
 /// Memory of an entry besides its payload, in bytes.
 const OVERHEAD: usize = 128;

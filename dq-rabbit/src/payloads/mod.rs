@@ -1,5 +1,5 @@
-//! Payloads of a replica's jobs: reads them from the log until each is found or lost. `buffer` keeps
-//! those that claims need soon, `read_ahead` fills it, and `stale` empties it.
+//! Payloads of a replica's jobs: reads them from the log until each is found or lost. `buffer`
+//! keeps those that claims need soon, `read_ahead` fills it, and `stale` empties it.
 
 pub(crate) mod buffer;
 pub(crate) mod read_ahead;

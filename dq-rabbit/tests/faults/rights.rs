@@ -1,5 +1,5 @@
-//! A user's permissions: the documented ones are sufficient, each missing one is named, and a revoked
-//! one stops no job.
+//! A user's permissions: the documented ones are sufficient, each missing one is named, and a
+//! revoked one stops no job.
 
 use std::sync::Arc;
 

@@ -114,8 +114,8 @@ async fn delete_old(shared: &LogShared) -> Result<()> {
     }
 }
 
-/// Deletes earlier generations except the newest `kept` numbers. Deletes none if the broker has lost the announced generation: the
-/// log then goes on in the one before.
+/// Deletes earlier generations except the newest `kept` numbers. Deletes none if the broker has
+/// lost the announced generation: the log then goes on in the one before.
 async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
     let topology = &shared.topology;
     if directory::locate(shared).await? < announced || !topology.has_generation(announced).await? {

@@ -3,7 +3,8 @@
 //! Each *generation* is a stream without a limit, so the broker deletes nothing that lives. The
 //! *directory* is a small stream of records. They name the newest generation, where a process
 //! starts to read, and the oldest that is kept. To learn them, a process appends a record of its
-//! own and reads up to it. A process that finds N large enough changes to N' ([`Generation::next`]):
+//! own and reads up to it. A process that finds N large enough changes to N'
+//! ([`Generation::next`]):
 //!
 //! | Step | After a crash |
 //! |---|---|

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 /// up. Far fewer are written while a copy is under way. A process that is silent for so long finds
 /// a gap and goes on as another producer. Part of the log's format.
 const EXPIRY_ENTRIES: u64 = 20_000_000;
-/// A producer is active if others have appended fewer entries since its last one. It only counts for
-/// the budget in flight, so it may differ between processes.
+/// A producer is active if others have appended fewer entries since its last one. It only counts
+/// for the budget in flight, so it may differ between processes.
 const ACTIVE_ENTRIES: u64 = 10_000;
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -139,8 +139,8 @@ pub(crate) fn list_parts(
     ended.chain(pins).chain(runners).chain(leases).collect()
 }
 
-/// Makes the parts with jobs. A job without its payload (`None`) keeps the checksum, by which claims
-/// find out.
+/// Makes the parts with jobs. A job without its payload (`None`) keeps the checksum, by which
+/// claims find out.
 pub(crate) fn job_parts(
     jobs: Vec<JobSnapshot<StoredPayload>>,
     payload: impl Fn(JobId, &PayloadRef) -> Option<Bytes>,

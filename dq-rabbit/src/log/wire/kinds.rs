@@ -6,8 +6,9 @@
 use super::entry::Command;
 use super::size::encoded_size;
 
-/// Kinds that a process may skip. A kind may be added only if replicas decide about jobs without it; the used
-/// capacity counts, too. Announcements are safe, because every version of this format knows them.
+/// Kinds that a process may skip. A kind may be added only if replicas decide about jobs without
+/// it; the used capacity counts, too. Announcements are safe, because every version of this format
+/// knows them.
 const OPTIONAL: [u16; 1] = [ANNOUNCE];
 const ANNOUNCE: u16 = 12;
 

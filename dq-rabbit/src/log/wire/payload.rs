@@ -27,8 +27,8 @@ impl Checksum {
 }
 
 impl Payload {
-    /// Stands for a payload that the log has lost. No process takes it for an empty payload, because
-    /// the checksum differs.
+    /// Stands for a payload that the log has lost. No process takes it for an empty payload,
+    /// because the checksum differs.
     pub(crate) fn lost(checksum: Checksum) -> Self {
         Self { bytes: Bytes::new(), checksum, freed: 0 }
     }

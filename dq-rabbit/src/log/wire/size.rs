@@ -73,7 +73,8 @@ impl Command {
         }
     }
 
-    /// Whether the command adds jobs. A snapshot adds none, and must be written when the log is full.
+    /// Whether the command adds jobs. A snapshot adds none, and must be written when the log is
+    /// full.
     pub(crate) fn adds_jobs(&self) -> bool {
         !self.new_jobs().is_empty()
     }
@@ -90,8 +91,8 @@ impl Payload {
 }
 
 impl NewJob {
-    /// The job's size in a snapshot, without state, times and counters, which count as a fixed number
-    /// of bytes.
+    /// The job's size in a snapshot, without state, times and counters, which count as a fixed
+    /// number of bytes.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let Self { id, queue, key, max_attempts, headers, .. } = self;
         let key = key.as_ref().map(JobKey::as_str);

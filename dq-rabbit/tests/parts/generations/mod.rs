@@ -1,5 +1,5 @@
-//! Changes of the log's generation, with faults. Processes write jobs, and the *books* say which jobs
-//! must be there afterwards.
+//! Changes of the log's generation, with faults. Processes write jobs, and the *books* say which
+//! jobs must be there afterwards.
 
 mod kills;
 mod losses;
@@ -66,7 +66,8 @@ struct Books {
 }
 
 impl Books {
-    /// `begin` comes before the call, because the process may end with it; `keep` or `cancel` after.
+    /// `begin` comes before the call, because the process may end with it; `keep` or `cancel`
+    /// after.
     fn record(&mut self, change: &str, id: JobId) {
         if self.is_printed {
             println!("{change} {id}");
