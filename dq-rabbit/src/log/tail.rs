@@ -43,10 +43,13 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.clock.sleep(pause).await;
         match read(&shared).await {
-            Ok(is_closed) => {
-                tracing::debug!(is_closed, "reading the log starts again");
+            Ok(end) => {
+                tracing::debug!(?end, "reading the log starts again");
+                if end == ReadEnd::Replay {
+                    reset(&shared);
+                }
                 failures = 0;
-                pause = if is_closed { Duration::ZERO } else { PAUSE };
+                pause = if end == ReadEnd::Closed { Duration::ZERO } else { PAUSE };
             }
             Err(ReadFailure::Contents(error)) => {
                 shared.fail(error);
@@ -67,6 +70,17 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
+/// Why reading on one channel ends.
+#[derive(Debug, PartialEq, Eq)]
+enum ReadEnd {
+    /// The generation was closed, and the next one is read.
+    Closed,
+    /// Reading starts again at the message read last.
+    StartAgain,
+    /// The log is not the one that was read before, or has lost a part of it.
+    Replay,
+}
+
 enum ReadFailure {
     /// The broker has failed. Reading is retried, even if the error is not retryable.
     Broker(Error),
@@ -80,9 +94,8 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel, starting at the message read last. Returns whether the generation was
-/// closed; otherwise reading has to start again.
-async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
+/// Reads on one channel, starting at the message read last.
+async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     let generation = match shared.generation() {
         Some(generation) => generation,
         None => locate(shared).await?,
@@ -90,45 +103,24 @@ async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
     let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
     let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
     let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
-        handle_missing(shared, generation, last.is_some()).await?;
-        return Ok(false);
+        return Ok(handle_missing(shared, generation, last.is_some()).await?);
     };
     #[cfg(test)]
     drop(shared.may_begin_to_read.lock().await);
     // After the consumer was accepted, because its stream may have been created again.
     if directory::may_be_deleted(shared, generation).await? {
-        tracing::info!(
-            generation = generation.number(),
-            "this generation of the log may have been deleted; the log is replayed"
-        );
-        reset(shared);
-        return Ok(false);
+        let generation = generation.number();
+        tracing::info!(generation, "this generation of the log may have been deleted");
+        return Ok(ReadEnd::Replay);
     }
     let mut last_again = None;
     if let Some(last) = &last {
         last_again = read_again(shared, &channel, last, &mut consumer).await?;
         if last_again.is_none() {
-            reset(shared);
-            return Ok(false);
+            return Ok(ReadEnd::Replay);
         }
     }
-    loop {
-        let delivery = match last_again.take() {
-            Some(last_again) => Some(Ok(last_again)),
-            None => tokio::select! {
-                delivery = consumer.next() => delivery,
-                () = shared.reader_stuck.notified() => None,
-            },
-        };
-        // Closed, or `append` reports that confirmed entries are not read back.
-        let Some(delivery) = delivery else { return Ok(false) };
-        let mut batch = vec![delivery];
-        while batch.len() < BATCH {
-            match consumer.next().now_or_never() {
-                Some(Some(delivery)) => batch.push(delivery),
-                _ => break,
-            }
-        }
+    while let Some(batch) = next_batch(shared, &mut consumer, last_again.take()).await {
         let mut last_tag = None;
         let mut messages = Vec::with_capacity(batch.len());
         for delivery in batch {
@@ -137,32 +129,63 @@ async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
             let offset = offset_of(&delivery).map_err(ReadFailure::Contents)?;
             messages.push((generation.offset(offset), Bytes::from(delivery.data)));
         }
-        if has_gap(shared, &messages) && !next_is_retained(shared).await? {
-            tracing::warn!(
-                "the broker deleted messages before they were read; the log is replayed"
-            );
-            reset(shared);
-            return Ok(false);
-        }
-        if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
-            return Ok(false);
-        }
-        let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
-        if is_cut_off {
-            if directory::fall_back(shared, generation).await? {
-                reset(shared);
-                return Ok(false);
-            }
-            shared.record_error(cut_off());
-        }
-        if shared.generation() != Some(generation) {
-            return Ok(true);
+        if let Some(end) = apply_batch(shared, generation, messages).await? {
+            return Ok(end);
         }
         if let Some(tag) = last_tag {
             let acked = channel.ack(tag, true).await;
             acked.map_err(|error| read_error(shared, &error))?;
         }
     }
+    Ok(ReadEnd::StartAgain)
+}
+
+/// Waits for a delivery, and takes further ones that have arrived. `None` if the consumer has ended,
+/// or if `append` reports that confirmed entries are not read back.
+async fn next_batch(
+    shared: &LogShared,
+    consumer: &mut Consumer,
+    first: Option<Delivery>,
+) -> Option<Vec<lapin::Result<Delivery>>> {
+    let first = match first {
+        Some(delivery) => Ok(delivery),
+        None => tokio::select! {
+            delivery = consumer.next() => delivery?,
+            () = shared.reader_stuck.notified() => return None,
+        },
+    };
+    let mut batch = vec![first];
+    while batch.len() < BATCH
+        && let Some(Some(delivery)) = consumer.next().now_or_never()
+    {
+        batch.push(delivery);
+    }
+    Some(batch)
+}
+
+/// Applies messages, each with its offset in the log. Returns why reading ends, unless it goes on in
+/// this generation.
+async fn apply_batch(
+    shared: &LogShared,
+    generation: Generation,
+    messages: Vec<(u64, Bytes)>,
+) -> Result<Option<ReadEnd>, ReadFailure> {
+    if has_gap(shared, &messages) && !next_is_retained(shared).await? {
+        tracing::warn!("the broker deleted messages before they were read; the log is replayed");
+        return Ok(Some(ReadEnd::Replay));
+    }
+    if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
+        return Ok(Some(ReadEnd::StartAgain));
+    }
+    let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
+    if is_cut_off {
+        if directory::fall_back(shared, generation).await? {
+            return Ok(Some(ReadEnd::Replay));
+        }
+        shared.record_error(cut_off());
+    }
+    let is_closed = shared.generation() != Some(generation);
+    Ok(is_closed.then_some(ReadEnd::Closed))
 }
 
 /// Learns from the directory where to start.
@@ -180,10 +203,10 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
 
 /// Handles a generation that the broker does not find.
 async fn handle_missing(
-    shared: &Arc<LogShared>,
+    shared: &LogShared,
     generation: Generation,
     was_read: bool,
-) -> Result<()> {
+) -> Result<ReadEnd> {
     let arrival = if was_read {
         Arrival::Read
     } else if shared.state().next_offset.is_some() {
@@ -191,14 +214,12 @@ async fn handle_missing(
     } else {
         Arrival::Directory
     };
-    if !directory::restore(shared, generation, arrival).await? {
-        tracing::warn!(
-            generation = generation.number(),
-            "the broker has no such generation of the log"
-        );
-        reset(shared);
+    if directory::restore(shared, generation, arrival).await? {
+        return Ok(ReadEnd::StartAgain);
     }
-    Ok(())
+    let generation = generation.number();
+    tracing::warn!(generation, "the broker has no such generation of the log");
+    Ok(ReadEnd::Replay)
 }
 
 /// Whether offsets are missing. That proves no loss, because the broker uses offsets for its own
