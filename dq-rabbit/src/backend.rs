@@ -21,14 +21,15 @@ use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::engine::{ClaimCounts, Engine, Quarantined};
 use crate::error::{closed, may_pass};
+use crate::grant::releases;
 use crate::log::{CLAIM_AHEAD, Log, LogContext, LogSettings};
 use crate::message::consumer::JobConsumer;
 use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
 use crate::payloads::buffer::PayloadBuffer;
-use crate::payloads::read_ahead::{self, ReadAhead};
-use crate::payloads::stale;
-use crate::release::{release_all, releases};
+use crate::payloads::misses::Misses;
+use crate::payloads::{read_ahead, stale};
+use crate::release::release_all;
 use crate::topology::Topology;
 use crate::topology::ladder::Ladder;
 
@@ -104,7 +105,7 @@ impl RabbitBackend {
         let engine = Arc::new(Engine {
             log,
             payloads,
-            read_ahead: ReadAhead::new(!publisher.has_messages()),
+            misses: Misses::new(!publisher.has_messages()),
             publisher,
             max_early,
             releases,

@@ -11,12 +11,12 @@ use dq_core::{
 
 use crate::engine::Engine;
 use crate::error::LostReply;
+use crate::grant::Granted;
 use crate::log::{
     CLAIM_AHEAD, PayloadRef, RESERVED_FOR, ReadPurpose, Replica, StoredPayload, command, wire,
 };
 use crate::payloads::PayloadReads;
 use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
-use crate::release::Granted;
 
 impl Engine {
     /// An empty claim with the next due time. It writes nothing to the log, so an idle runner costs

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use dq_core::sync::lock;
 use dq_core::{DeadReason, Job, Timestamp};
 
+use crate::grant::Releases;
 use crate::log::{Log, ReadPurpose, ReplicaJob};
 use crate::message::{PublishedJob, Publisher};
 use crate::payloads::buffer::{Buffered, Origin, PayloadBuffer};
-use crate::payloads::read_ahead::ReadAhead;
-use crate::release::Releases;
+use crate::payloads::misses::Misses;
 
 /// Jobs with a shorter delay get no message: their payload is still in each process's cache when
 /// they are due.
@@ -28,7 +28,7 @@ pub(crate) struct Engine {
     /// published again.
     pub(crate) max_early: Duration,
     pub(crate) claim_counts: ClaimCounts,
-    pub(crate) read_ahead: ReadAhead,
+    pub(crate) misses: Misses,
     pub(crate) releases: Releases,
     pub(crate) quarantined: Quarantined,
 }
@@ -72,7 +72,7 @@ impl Engine {
 
     pub(crate) fn count_claim(&self, was_prefetched: bool) {
         if !was_prefetched {
-            self.read_ahead.note_miss(self.log.now());
+            self.misses.note(self.log.now());
         }
         let ClaimCounts { prefetched, not_prefetched } = &self.claim_counts;
         let counter = if was_prefetched { prefetched } else { not_prefetched };

@@ -62,6 +62,7 @@ mod connect;
 mod engine;
 mod entries;
 mod error;
+mod grant;
 mod inspect;
 mod log;
 mod message;

@@ -2,6 +2,7 @@
 //! keeps those that claims need soon, `read_ahead` fills it, and `stale` empties it.
 
 pub(crate) mod buffer;
+pub(crate) mod misses;
 pub(crate) mod read_ahead;
 pub(crate) mod stale;
 

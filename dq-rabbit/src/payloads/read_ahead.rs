@@ -6,11 +6,9 @@
 //! its message came.
 
 use std::sync::Weak;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use dq_core::{JobId, QueueName, Result, Timestamp};
-use tokio::sync::Notify;
 
 use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
@@ -20,42 +18,11 @@ use crate::payloads::buffer::{HORIZON, MAX_OVERDUE};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs that one pass reads.
 const MAX_JOBS: usize = 20_000;
-/// How long to read ahead after a job was claimed before its message came.
-const READ_AHEAD_FOR: Duration = Duration::from_secs(60);
-
-/// When to read payloads ahead.
-#[derive(Debug)]
-pub(crate) struct ReadAhead {
-    /// When a job was last claimed before its message came, in Unix milliseconds.
-    missed_at: AtomicI64,
-    /// Wakes the task, so that it does not wait for its next pass.
-    missed: Notify,
-    /// There is no ladder, so no job has a message.
-    is_permanent: bool,
-}
-
-impl ReadAhead {
-    pub(crate) fn new(is_permanent: bool) -> Self {
-        Self { missed_at: AtomicI64::new(i64::MIN), missed: Notify::new(), is_permanent }
-    }
-
-    /// A job was claimed before its message came. A payload that was read ahead counts too, so that
-    /// reading ahead goes on as long as messages are missing.
-    pub(crate) fn note_miss(&self, now: Timestamp) {
-        self.missed_at.store(now.as_millis(), Ordering::Relaxed);
-        self.missed.notify_one();
-    }
-
-    fn is_active(&self, now: Timestamp) -> bool {
-        let missed_at = Timestamp::from_millis(self.missed_at.load(Ordering::Relaxed));
-        self.is_permanent || now < missed_at + READ_AHEAD_FOR
-    }
-}
-
+/// Reads ahead while misses are expected, until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
-        if engine.read_ahead.is_active(engine.log.now())
+        if engine.misses.are_expected(engine.log.now())
             && let Err(error) = engine.read_due_soon().await
         {
             tracing::debug!(%error, "payloads cannot be read ahead now");
@@ -63,7 +30,7 @@ pub(crate) async fn run(engine: Weak<Engine>) {
         let pause = engine.log.clock().sleep(INTERVAL);
         tokio::select! {
             () = pause => {}
-            () = engine.read_ahead.missed.notified() => {
+            () = engine.misses.noted() => {
                 // Many misses need only one pass. The pause protects the broker, so it does not
                 // follow the clock of the jobs.
                 tokio::time::sleep(INTERVAL / 10).await;
