@@ -1,3 +1,5 @@
+//! The backend: connects everything, and passes each call on to the [engine](crate::engine).
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +19,7 @@ use crate::check::management::ManagementApi;
 use crate::check::{BrokerCheck, policy};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
-use crate::engine::Engine;
+use crate::engine::{ClaimCounts, Engine, Quarantined};
 use crate::error::{closed, may_pass};
 use crate::grant::releases;
 use crate::log::{CLAIM_AHEAD, Log, LogContext, LogSettings};
@@ -25,7 +27,8 @@ use crate::message::consumer::JobConsumer;
 use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
 use crate::payloads::buffer::PayloadBuffer;
-use crate::payloads::read_ahead;
+use crate::payloads::misses::Misses;
+use crate::payloads::{read_ahead, stale};
 use crate::release::release_all;
 use crate::topology::Topology;
 use crate::topology::ladder::Ladder;
@@ -69,7 +72,7 @@ impl RabbitBackend {
         topology.prepare().await?;
         if let Some(management) = &management {
             match policy::refuse(management, &topology).await {
-                // Only `check` needs the management API.
+                // Without the management API, only `check` works less well.
                 Err(error) if error.failed_operation() == "check" => {
                     tracing::warn!(%error, "the policies of the broker are not known");
                 }
@@ -99,7 +102,16 @@ impl RabbitBackend {
         // Jobs that are due even later, after a long delay, are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
         let (releases, released) = releases();
-        let engine = Arc::new(Engine::new(log, payloads, publisher, max_early, releases));
+        let engine = Arc::new(Engine {
+            log,
+            payloads,
+            misses: Misses::new(!publisher.has_messages()),
+            publisher,
+            max_early,
+            releases,
+            claim_counts: ClaimCounts::default(),
+            quarantined: Quarantined::default(),
+        });
         let handler = Arc::new(DeliveryHandler {
             engine: Arc::clone(&engine),
             listeners: Arc::clone(&listeners),
@@ -108,7 +120,7 @@ impl RabbitBackend {
             tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
             tokio::spawn(release_all(Arc::downgrade(&engine), released)),
             tokio::spawn(Arc::clone(&topology).keep()),
-            tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), Arc::clone(clock))),
+            tokio::spawn(stale::prune(Arc::downgrade(&engine))),
         ];
         let consumer = JobConsumer::new(
             broker,

@@ -5,13 +5,16 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dq_core::{
-    ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
+    ClaimParams, Claimed, DeadKind, DeadReason, Job, JobId, LeasedJob, Result, Settlement,
+    Timestamp, Verdict,
 };
 
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{CLAIM_AHEAD, RESERVED_FOR, ReadPurpose, Replica, StoredPayload, command, wire};
+use crate::log::{
+    CLAIM_AHEAD, PayloadRef, RESERVED_FOR, ReadPurpose, Replica, StoredPayload, command, wire,
+};
 use crate::payloads::PayloadReads;
 use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
@@ -19,11 +22,10 @@ impl Engine {
     /// An empty claim with the next due time. It writes nothing to the log, so an idle runner costs
     /// the broker nothing.
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
-        let now = self.log.now();
-        let prefetched = |id| self.payloads.contains(id);
-        let next_due = self.log.peek(|replica| {
-            replica.next_due(params.wants, prefetched, now, self.log.clock().elapsed())
-        });
+        let (now, elapsed) = (self.log.now(), self.log.clock().elapsed());
+        let is_prefetched = |id| self.payloads.contains(id);
+        let next_due =
+            self.log.peek(|replica| replica.next_due(params.wants, is_prefetched, now, elapsed));
         let mut claimed = Claimed::new(Vec::new(), next_due, now);
         claimed.quarantined = self.quarantined.take();
         claimed
@@ -34,8 +36,8 @@ impl Engine {
             return Ok(self.empty_claim(params));
         }
         let mut prefetched = self.due_payloads(params.wants, self.log.now() + CLAIM_AHEAD);
-        // More than the limit, because some may be claimed meanwhile; not all, because the log
-        // stores 16 bytes for each. A later claim names the others.
+        // The claim names more jobs than the limit, because some may be claimed meanwhile. It does
+        // not name all, because the log stores 16 bytes for each. A later claim names the others.
         prefetched.truncate(params.limit.saturating_mul(2));
         let claim = command::Claim(wire::Claim::new(params, prefetched));
         let releases = self.releases.clone();
@@ -57,16 +59,16 @@ impl Engine {
     /// Whether all due jobs are reserved for other processes. A claim would only add an entry to
     /// the log.
     fn only_others_can_claim(&self, params: &ClaimParams<'_>) -> bool {
-        let now = self.log.now();
-        let prefetched = |id| self.payloads.contains(id);
+        let (now, elapsed) = (self.log.now(), self.log.clock().elapsed());
+        let is_prefetched = |id| self.payloads.contains(id);
         self.log.peek(|replica| {
-            let elapsed = self.log.clock().elapsed();
             replica.is_ready()
-                && replica.all_reserved_for_others(params.wants, prefetched, now, elapsed)
+                && replica.all_reserved_for_others(params.wants, is_prefetched, now, elapsed)
         })
     }
 
-    /// Waits until all jobs are due; at most [`CLAIM_AHEAD`], in case the clock is set back.
+    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`], because somebody may set the
+    /// clock back.
     async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
@@ -90,28 +92,7 @@ impl Engine {
         for leased in jobs.iter_mut() {
             let stored = &stored[&leased.job.id];
             leased.job.headers = stored.headers();
-            let buffered = self.payloads.take(leased.job.id);
-            let has_message = match buffered.as_ref().map(|it| &it.origin) {
-                Some(Origin::Message(_)) => Some(true),
-                // Its message may have reached another process.
-                Some(Origin::Log) if self.log.now() < leased.job.due + RESERVED_FOR => None,
-                None | Some(Origin::Log) => Some(false),
-                Some(Origin::Own) => None,
-            };
-            let payload = buffered.and_then(Buffered::into_payload);
-            let payload = payload.filter(|payload| stored.payload.is_of(payload));
-            // `check` reports late messages, and a miss starts reading ahead. A job that was leased
-            // before may wait without a message, so only the first lease counts.
-            if leased.job.deliveries == 1
-                && self.publisher.has_messages()
-                && self.needs_message(leased.job.due, leased.job.created)
-                // Later, the buffer has dropped it even if its message came.
-                && self.log.now() <= leased.job.due + MAX_OVERDUE
-                && let Some(has_message) = has_message
-            {
-                self.count_claim(has_message && payload.is_some());
-            }
-            match payload {
+            match self.take_buffered(&leased.job, &stored.payload) {
                 Some(payload) => self.set_payload(leased, payload),
                 None => drop(reads.unread.insert(leased.job.id, stored.payload)),
             }
@@ -129,8 +110,41 @@ impl Engine {
             }
         }
         // A job that has another payload now is not leased any more.
-        self.release(jobs, |id| unread.contains_key(&id));
+        for released in jobs.extract_if(.., |leased| unread.contains_key(&leased.job.id)) {
+            self.releases.release(released.lease());
+        }
         self.quarantine(jobs, &lost).await
+    }
+
+    /// Takes the payload of a leased job from the buffer, and counts whether its message had come.
+    fn take_buffered(&self, job: &Job, stored: &PayloadRef) -> Option<Bytes> {
+        let now = self.log.now();
+        let buffered = self.payloads.take(job.id);
+        let was_delivered = match buffered.as_ref().map(|buffered| &buffered.origin) {
+            Some(Origin::Message(_)) => Some(true),
+            // Its message may have reached another process.
+            Some(Origin::Log) if now < job.due + RESERVED_FOR => None,
+            Some(Origin::Log) | None => Some(false),
+            Some(Origin::Own) => None,
+        };
+        let payload = buffered.and_then(Buffered::into_payload);
+        let payload = payload.filter(|payload| stored.is_of(payload));
+        if let Some(was_delivered) = was_delivered
+            && self.should_have_message(job, now)
+        {
+            self.count_claim(was_delivered && payload.is_some());
+        }
+        payload
+    }
+
+    /// Whether a job that is claimed now should have brought a message. A job that was leased
+    /// before may wait without one, so only the first lease counts. After [`MAX_OVERDUE`], the
+    /// buffer has dropped the message.
+    fn should_have_message(&self, job: &Job, now: Timestamp) -> bool {
+        job.deliveries == 1
+            && now <= job.due + MAX_OVERDUE
+            && self.publisher.has_messages()
+            && self.needs_message(job.due, job.created)
     }
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {
@@ -138,18 +152,8 @@ impl Engine {
         leased.job.payload = payload;
     }
 
-    fn release(&self, jobs: &mut Vec<LeasedJob>, is_released: impl Fn(JobId) -> bool) {
-        jobs.retain(|leased| {
-            let is_released = is_released(leased.job.id);
-            if is_released {
-                self.releases.release(leased.lease());
-            }
-            !is_released
-        });
-    }
-
-    /// Makes these jobs dead and removes them from `jobs`. After a failure or a cancellation they
-    /// are still there and are released with the others.
+    /// Makes the jobs dead whose payloads are lost, and removes them from `jobs`. If that fails,
+    /// the jobs are still there, and are released with the others.
     async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
@@ -165,13 +169,9 @@ impl Engine {
             .collect();
         let settle = command::Settle(settlements?);
         self.log.call("claim", LostReply::Unavailable, settle, |_, _, _| ()).await?;
-        jobs.retain(|leased| {
-            let is_lost = lost.contains(&leased.job.id);
-            if is_lost {
-                self.quarantined.add(leased.job.clone(), reason.clone());
-            }
-            !is_lost
-        });
+        for dead in jobs.extract_if(.., |leased| lost.contains(&leased.job.id)) {
+            self.quarantined.add(dead.job, reason.clone());
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use dq_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
 
 use crate::connect::{BrokerSettings, validate};
 
@@ -274,6 +275,7 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
+/// A setting with a range.
 struct IntegerSetting {
     field: &'static str,
     min: u32,
@@ -303,25 +305,19 @@ impl IntegerSetting {
         &self,
         deserializer: D,
     ) -> Result<T, D::Error> {
-        let value = match Input::deserialize(deserializer)? {
-            Input::Unsigned(value) => T::try_from(value).map_err(|_| value.to_string()),
-            Input::Negative(value) => Err(value.to_string()),
-            Input::Fraction(value) => Err(value.to_string()),
-            Input::Text(text) if text.parse::<f64>().is_ok() => Err(format!("the text {text:?}")),
-            // In a URL, other text may be part of a password.
-            Input::Text(_) => Err("not a number".to_owned()),
-        };
-        value.map_err(|value| to_serde(&self.out_of_range(value)))
+        let given = Value::deserialize(deserializer)?;
+        let value = given.as_u64().and_then(|number| T::try_from(number).ok());
+        value.ok_or_else(|| {
+            to_serde(&match &given {
+                Value::Number(number) => self.out_of_range(number),
+                Value::String(text) if text.parse::<f64>().is_ok() => {
+                    self.out_of_range(format_args!("the text {text:?}"))
+                }
+                // In a URL, other text may be part of a password.
+                _ => self.out_of_range("not a number"),
+            })
+        })
     }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected an integer")]
-enum Input {
-    Unsigned(u64),
-    Negative(i64),
-    Fraction(f64),
-    Text(String),
 }
 
 /// Serde errors have no remedy, so the text contains it.
@@ -334,6 +330,7 @@ fn to_serde<E: de::Error>(error: &Error) -> E {
 mod tests {
     use dq_core::ErrorKind;
     use dq_core::config::{Config, Environment};
+    use futures_util::FutureExt;
 
     use super::*;
 
@@ -359,36 +356,36 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_field_and_hide_the_password() {
-        for (url, word) in [
-            ("amqp://u:hunter2@h?prefix=a%20b", "`prefix`"),
-            ("amqp://u:hunter2@h?prefix=amq", "`prefix`"),
-            ("amqp://u:hunter2@h?prefix=amq.x", "`prefix`"),
-            ("amqp://u:hunter2@h?prefix=", "`prefix`"),
-            ("amqp://u:hunter2@h?prefetch=0", "`prefetch`"),
-            ("amqp://u:hunter2@h?prefetch=hunter2@h", "`prefetch` is not a number"),
-            ("amqp://u:hunter2@h?log_size_mib=15", "`log_size_mib`"),
-            ("amqp://u:hunter2@h?response_timeout=1ms", "`response_timeout`"),
-            (
-                "amqp://u:hunter2@h?queues=mirrored",
-                "`queues` of the amqp URL is invalid: expected `quorum`",
-            ),
-            ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
-            ("amqp://u:hunter2@h?topology=none", "declare"),
-            ("amqp://u:hunter2@h?ladder=long", "full"),
-            ("amqp://u:hunter2@h?ladder=none&topology=plugin", "`ladder`"),
-            ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
-            ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),
-            ("amqp://u:hunter2@h?ca=/none", "`ca`"),
-            ("amqps://u:hunter2@h?ca=/does/not/exist", "`ca`"),
-            ("amqp://u:hunter2@h:port", "host"),
-            ("amqp://u:hunter2@h?heartbeat=3", "option"),
+    fn errors_of_a_url_name_the_field_and_hide_the_password() {
+        for (options, word) in [
+            ("prefix=a%20b", "`prefix`"),
+            ("prefix=amq", "`prefix`"),
+            ("prefix=amq.x", "`prefix`"),
+            ("prefix=", "`prefix`"),
+            ("prefetch=hunter2@h", "`prefetch` is not a number"),
+            ("queues=mirrored", "`queues` of the amqp URL is invalid: expected `quorum`"),
+            ("response_timeout=5hunter2", "`response_timeout`"),
+            ("topology=none", "declare"),
+            ("ladder=long", "full"),
+            ("ladder=none&topology=plugin", "`ladder`"),
+            ("management=ftp://hunter2", "`management`"),
+            ("management=http://u:hunter2@", "`management`"),
+            ("ca=/none", "`ca`"),
+            ("heartbeat=3", "option"),
         ] {
-            let error = parse(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
-            assert!(error.to_string().contains(word), "{url}: {error}");
-            assert!(!format!("{error:?}").contains("hunter2"), "{url}: {error:?}");
+            let url = format!("amqp://u:hunter2@h?{options}");
+            assert_config_error(&parse(&url).unwrap_err(), &[word]);
         }
+        for url in ["amqps://u:hunter2@h?ca=/does/not/exist", "amqp://u:hunter2@h:port"] {
+            assert_config_error(&parse(url).unwrap_err(), &[]);
+        }
+    }
+
+    fn assert_config_error(error: &Error, words: &[&str]) {
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Config, "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{words:?} in {text}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }
 
     #[test]
@@ -398,11 +395,7 @@ mod tests {
             ("amqp://h?heartbeat=3", ["unknown", "`prefix = …`"]),
             ("amqp://u:x?hunter2=y@h", ["unknown", "%3F"]),
         ] {
-            let error = RabbitConfig::new(url).validate().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
-            let text = error.to_string();
-            assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
-            assert!(!text.contains("hunter2") && !text.contains("heartbeat"), "{text}");
+            assert_config_error(&RabbitConfig::new(url).validate().unwrap_err(), &words);
         }
         for url in ["amqp://h", "amqp://u:p@h/v?", "amqps://a,b/v"] {
             assert!(RabbitConfig::new(url).validate().is_ok(), "{url}");
@@ -411,8 +404,8 @@ mod tests {
 
     #[test]
     fn errors_about_numbers_name_the_field_and_its_range() {
-        let prefetch = "between 1 and 65535";
-        let size = "between 16 and 4294967295";
+        let (prefetch, size) = ("between 1 and 65535", "between 16 and 4294967295");
+        let timeout = "between 10ms and 1 day";
         for (option, value, words) in [
             ("prefetch", "0", ["`prefetch` is 0", prefetch]),
             ("prefetch", "65536", ["`prefetch` is 65536", prefetch]),
@@ -421,30 +414,20 @@ mod tests {
             ("log_size_mib", "-1", ["-1", size]),
             ("log_size_mib", "4294967296", ["`log_size_mib` is 4294967296", size]),
             ("response_timeout", "5", ["`response_timeout`: ", "5"]),
-            (
-                "response_timeout",
-                "\"1ms\"",
-                ["`response_timeout` is 1ms", "between 10ms and 1 day"],
-            ),
-            (
-                "response_timeout",
-                "\"2d\"",
-                ["`response_timeout` is 172800s", "between 10ms and 1 day"],
-            ),
+            ("response_timeout", "\"1ms\"", ["`response_timeout` is 1ms", timeout]),
+            ("response_timeout", "\"2d\"", ["`response_timeout` is 172800s", timeout]),
         ] {
             let url = format!("amqp://u:hunter2@h?{option}={}", value.trim_matches('"'));
-            let file = format!(
-                "[backend]\ntype = \"rabbitmq\"\nurl = \"amqp://u:hunter2@h\"\n{option} = {value}"
-            );
-            let from_file = Config::from_toml(&file).and_then(|config| {
-                let config = config.backend;
-                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                runtime.block_on(config.connect(&Environment::default())).map(drop)
+            let backend = "[backend]\ntype = \"rabbitmq\"\nurl = \"amqp://u:hunter2@h\"";
+            let from_file = Config::from_toml(&format!("{backend}\n{option} = {value}"));
+            let environment = Environment::default();
+            let connected = from_file.and_then(|config| {
+                let connecting = config.backend.connect(&environment);
+                connecting.now_or_never().expect("invalid settings fail at once").map(drop)
             });
-            for error in [parse(&url).unwrap_err(), from_file.unwrap_err()] {
-                let text = error.to_string();
-                assert!(words.iter().all(|word| text.contains(word)), "{option} {value}: {text}");
-                assert!(!text.contains("***") && !text.contains("hunter2"), "{text}");
+            for error in [parse(&url).unwrap_err(), connected.unwrap_err()] {
+                assert_config_error(&error, &words);
+                assert!(!error.to_string().contains("***"), "the value is shown: {error}");
             }
         }
     }

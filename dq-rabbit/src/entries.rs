@@ -4,33 +4,20 @@ use dq_core::{Error, Result};
 use futures_util::future::join_all;
 use serde::Serialize;
 
+use crate::chunks::chunks;
 use crate::error::outcome_unknown;
 use crate::log::wire::encoded_size;
 
 const MAX_ENTRY_BYTES: u64 = 128 * 1024;
-/// Limits how long applying an entry delays others.
+/// More items would delay other entries too long while this one is applied.
 pub(crate) const MAX_ENTRY_ITEMS: usize = 1_000;
 
 pub(crate) fn split<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
-    let mut entries = Vec::new();
-    let mut items = items.into_iter().peekable();
-    while items.peek().is_some() {
-        let mut entry = Vec::new();
-        let mut bytes = 0;
-        while entry.len() < MAX_ENTRY_ITEMS
-            && let Some(item) =
-                items.next_if(|item| bytes == 0 || bytes + encoded_size(item) <= MAX_ENTRY_BYTES)
-        {
-            bytes += encoded_size(&item);
-            entry.push(item);
-        }
-        entries.push(entry);
-    }
-    entries
+    chunks(items, MAX_ENTRY_ITEMS, MAX_ENTRY_BYTES, encoded_size).collect()
 }
 
-/// The result of one part of a call. With `has_others`, other parts may have taken effect, so a
-/// retryable error becomes `OutcomeUnknown`.
+/// Returns the result of one entry of a call. If the call has other entries, these may have taken
+/// effect, so a retryable error becomes `OutcomeUnknown`.
 pub(crate) fn part<T>(has_others: bool, result: Result<T>) -> Result<T> {
     let is_partial = |error: &Error| has_others && error.is_retryable();
     result.map_err(|error| if is_partial(&error) { outcome_unknown(&error) } else { error })

@@ -1,4 +1,4 @@
-//! Leases of a claim, and their release when nobody waits for the claim any more.
+//! The leases of a claim, which are released when nobody waits for the claim any more.
 //!
 //! A claim may be applied after its caller has given up: the broker was too slow, or the future was
 //! dropped. Without a release, the jobs would wait until their leases expire. That still happens if
@@ -22,6 +22,7 @@ impl Releases {
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) claimed: Claimed,
+    /// `None` once the caller has taken the jobs.
     releases: Option<Releases>,
 }
 

@@ -60,16 +60,16 @@ impl Engine {
         self.log.call("forecast", LostReply::Unavailable, Barrier, read).await
     }
 
-    /// Adds headers and payloads. A payload stays empty if the job has ended, if the caller does
-    /// not want it, or if the log has lost it.
+    /// Adds headers, and payloads if the caller wants them. A payload stays empty if the job has
+    /// ended, or if the log has lost it.
     async fn complete(
         &self,
         views: &mut [JobView],
         stored: HashMap<JobId, StoredPayload>,
-        payloads: bool,
+        wants_payloads: bool,
     ) -> Result<()> {
         let mut reads = PayloadReads::default();
-        if payloads {
+        if wants_payloads {
             reads.unread = stored.iter().map(|(id, stored)| (*id, stored.payload)).collect();
         }
         self.read_payloads(&mut reads, ReadPurpose::View).await?;
@@ -84,7 +84,8 @@ impl Engine {
     }
 }
 
-/// An ended job has neither payload nor headers, and a live one may have its id.
+/// What the log stores for these jobs. An ended job has neither payload nor headers, and a live one
+/// may have its id.
 fn stored(replica: &mut Replica, views: &[JobView]) -> HashMap<JobId, StoredPayload> {
     let machine = replica.machine();
     let live = views.iter().filter(|view| view.state != JobState::Ended);

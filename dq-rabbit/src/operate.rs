@@ -21,8 +21,8 @@ impl Engine {
         };
         let command = command::Operate(queue, operation.try_into()?);
         let read = move |replica: &mut Replica, report: OperateReport, _| {
-            let waiting = replayed.into_iter().filter(|id| replica.machine().is_waiting(*id));
-            let waiting: Vec<_> = waiting.collect();
+            let mut waiting = replayed;
+            waiting.retain(|id| replica.machine().is_waiting(*id));
             let waiting: Vec<_> = waiting.into_iter().filter_map(|id| replica.job(id)).collect();
             (report, waiting)
         };

@@ -11,8 +11,10 @@ use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::{command, wire};
 
+/// Between attempts to release leases.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+/// Leases that are released at once.
 const BATCH: usize = 500;
 
 /// Runs until the engine is dropped or closed, or the log cannot be read any further.

@@ -5,12 +5,12 @@ use dq_core::{Announced, Announcement, Result};
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::command::{Announce, Barrier};
-use crate::log::{AppliedAt, Replica};
+use crate::log::{AppliedAt, Replica, reply_only};
 
 impl Engine {
     pub(crate) async fn announce(&self, announcement: Announcement) -> Result<()> {
         let command = Announce(announcement.into());
-        self.log.call("announce", LostReply::Unavailable, command, |_, (), _| ()).await
+        self.log.call("announce", LostReply::Unavailable, command, reply_only).await
     }
 
     pub(crate) async fn runners(&self) -> Result<Vec<Announced>> {

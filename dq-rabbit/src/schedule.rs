@@ -8,7 +8,7 @@ use dq_core::{Cancelled, Due, JobRef, NewJob, Reschedule, Rescheduled, Result, S
 use crate::engine::Engine;
 use crate::entries::{self, MAX_ENTRY_ITEMS};
 use crate::error::LostReply;
-use crate::log::{Replica, command, wire};
+use crate::log::{Replica, command, reply_only, wire};
 use crate::message::PublishedJob;
 
 /// How long `schedule` waits for the confirmation of messages once the log has the jobs.
@@ -28,13 +28,12 @@ impl Engine {
             Some(PublishedJob::new(log_id, job, due))
         };
         let messages = jobs.iter().filter_map(message).collect();
-        let jobs: Result<Vec<_>> = jobs.into_iter().map(wire::NewJob::try_from).collect();
-        let jobs = jobs?;
-        // Checked for the whole call, because the log decides entry by entry and would take a part
-        // when it is nearly full. Other processes may still fill it meanwhile.
+        let jobs: Vec<_> = jobs.into_iter().map(wire::NewJob::from).collect();
+        // The log decides entry by entry, so when it is nearly full it would take a part of the
+        // call. Other processes may still fill it after this check.
         self.log.expect_room("schedule", &jobs)?;
-        // In any order: a message without a job in the log is dropped, and a job without a message
-        // runs from the log.
+        // The order does not matter: a message without a job in the log is dropped, and a job
+        // without a message runs from the log.
         let published = self.publisher.start_publishing(messages, now);
         let scheduled = self.append_jobs(jobs).await?;
         // A process that ends now should not take the messages along, but slow queues must not hold
@@ -49,7 +48,7 @@ impl Engine {
         let entries = entries::split(jobs);
         let append = |jobs| {
             let command = command::Schedule(jobs);
-            self.log.call("schedule", LostReply::OutcomeUnknown, command, |_, results, _| results)
+            self.log.call("schedule", LostReply::OutcomeUnknown, command, reply_only)
         };
         entries::join(entries.into_iter().map(append)).await
     }
@@ -58,9 +57,7 @@ impl Engine {
         let mut cancelled = Vec::with_capacity(jobs.len());
         for chunk in jobs.chunks(MAX_ENTRY_ITEMS) {
             let command = command::Cancel(chunk.iter().map(wire::JobRef::from).collect());
-            let called =
-                self.log
-                    .call("cancel", LostReply::OutcomeUnknown, command, |_, results, _| results);
+            let called = self.log.call("cancel", LostReply::OutcomeUnknown, command, reply_only);
             cancelled.extend(entries::part(!cancelled.is_empty(), called.await)?);
         }
         Ok(cancelled)

@@ -45,8 +45,8 @@ async fn the_plugin_delays_messages() {
     // The job would also run without its message, so check that the plugin has delayed one.
     let is_delayed = async || broker.eval("delayed:released()") != "0";
     wait_until("the plugin has delayed a message", is_delayed).await;
-    // The canary uses the plugin too; on a busy broker, it may be late at first. The job may have run
-    // from the log before its message was there.
+    // The canary uses the plugin too; on a busy broker, it may be late at first. The job may have
+    // run from the log before its message was there.
     let codes = |findings: &[Finding]| -> Vec<_> {
         let codes = findings.iter().map(|finding| finding.code);
         codes.filter(|code| *code != "rabbitmq.messages-late").collect()

@@ -7,6 +7,7 @@ use super::timestamp::Timestamp;
 /// The `schedule` policy for a live job with the same key.
 ///
 /// A running job is never replaced; see [`OnRunning`].
+// Append new variants at the end: RabbitMQ's log stores them by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -23,6 +24,7 @@ pub enum OnConflict {
 }
 
 /// The `schedule` policy for a running job with the same key.
+// Append new variants at the end: RabbitMQ's log stores them by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

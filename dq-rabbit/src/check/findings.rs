@@ -1,20 +1,161 @@
-//! The findings of `check`.
+//! The texts of what `check` finds.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dq_core::{Error, ErrorKind, Finding, QueueStats, Severity, Timestamp};
+use dq_core::{Error, ErrorKind, Finding, JobId, QueueStats, Severity, Timestamp};
+use lapin::types::ShortString;
 use serde_json::Value;
 
 use crate::log::generation::Generation;
-use crate::log::{LOSS_REMEDY, LOSSES, LostPayloads, SkippedMessages};
+use crate::log::{LOSS_REMEDY, LOSSES, SkippedMessages};
 use crate::topology::names::ObjectNames;
 
 /// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;
 
+/// The largest clock skew that is not reported.
 const MAX_SKEW: Duration = Duration::from_secs(5);
-/// How old a response's date may be: it has whole seconds and changes once a second.
+/// How old a response's date may be, because it has whole seconds and changes once a second.
 const MAX_DATE_AGE: Duration = Duration::from_secs(2);
+
+fn warning(code: &'static str, cause: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding::new(Severity::Warning, code, cause, remedy)
+}
+
+fn info(code: &'static str, cause: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding::new(Severity::Info, code, cause, remedy)
+}
+
+fn error(code: &'static str, cause: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding::new(Severity::Error, code, cause, remedy)
+}
+
+pub(super) fn orphans(messages: u32, queue: &ShortString) -> Finding {
+    warning(
+        "rabbitmq.orphans",
+        format!("{messages} messages in {queue} matched no queue"),
+        "a ready queue or a binding was deleted: start a runner of that queue, which declares it \
+         again. The jobs run from the log, so job messages in this queue can be purged",
+    )
+}
+
+pub(super) fn dead_letters(messages: u32, queue: &ShortString) -> Finding {
+    warning(
+        "rabbitmq.dead-letters",
+        format!(
+            "{messages} messages that another program has published or rejected are in {queue}"
+        ),
+        "let nothing else use the queues of this prefix, and purge this one once you have seen its \
+         messages: no job needs them. An ingress makes jobs of messages",
+    )
+}
+
+pub(super) fn classic() -> Finding {
+    info(
+        "rabbitmq.classic",
+        "queues are classic: a crash of the broker loses messages that move between queues",
+        "their jobs run from the log, a little late; use quorum queues to avoid it",
+    )
+}
+
+pub(super) fn plugin() -> Finding {
+    warning(
+        "rabbitmq.plugin",
+        "the plugin for delayed messages keeps them on one node, for at most 49 days",
+        "lost messages are replaced by the log; set `topology` to \"declare\" to do without the plugin",
+    )
+}
+
+/// The numbers of jobs that were claimed with and without their messages.
+pub(super) fn messages_late(with: u64, without: u64) -> Finding {
+    warning(
+        "rabbitmq.messages-late",
+        format!(
+            "since this process started, {without} jobs were claimed without their messages, and \
+             {with} jobs with them"
+        ),
+        "after a restart the broker delays dead letters for three minutes unless \
+         `dead_letter_worker_publisher_confirm_timeout` is 5000 and \
+         `dead_letter_worker_consumer_prefetch` 512, in advanced.config",
+    )
+}
+
+pub(super) fn messages_lost(jobs: u64) -> Finding {
+    warning(
+        "rabbitmq.messages-lost",
+        format!("since this process started, the messages of {jobs} jobs could not be published"),
+        "the jobs run from the log, the first some 250 ms late. See the log of this process for the \
+         reason",
+    )
+}
+
+pub(super) fn objects_missing(failure: &str) -> Finding {
+    warning(
+        "rabbitmq.topology",
+        format!("exchanges or queues are missing: {failure}"),
+        "jobs run from the log meanwhile, the first some 250 ms late",
+    )
+}
+
+/// What operators watch.
+pub(super) struct Gauges {
+    pub(super) pending: u64,
+    pub(super) running: u64,
+    pub(super) dead: u64,
+    /// For how long the oldest job has been due.
+    pub(super) overdue: Duration,
+    pub(super) claimed_before_message: u64,
+    pub(super) without_message: u64,
+    /// How much of its capacity the log uses.
+    pub(super) used_percent: u64,
+}
+
+pub(super) fn gauges(gauges: &Gauges) -> Finding {
+    let Gauges { pending, running, dead, overdue, .. } = gauges;
+    let Gauges { claimed_before_message, without_message, used_percent, .. } = gauges;
+    info(
+        "rabbitmq.gauges",
+        format!(
+            "{pending} jobs are pending, {running} run and {dead} are dead; the oldest has been due \
+             for {} s; {claimed_before_message} jobs were claimed before their messages, and \
+             {without_message} have none; the log uses {used_percent} % of its capacity",
+            overdue.as_secs(),
+        ),
+        "none needed",
+    )
+}
+
+pub(super) fn log_full(used_percent: u64) -> Finding {
+    error(
+        "rabbitmq.log-full",
+        format!(
+            "jobs that are not done take {used_percent} % of what the log may hold of them; \
+             `schedule` fails when it is full"
+        ),
+        "run jobs, remove dead ones, or set a larger `log_size_mib`",
+    )
+}
+
+pub(super) fn log_stuck(failure: &Error) -> Finding {
+    error(
+        "rabbitmq.log-stuck",
+        format!(
+            "the log cannot go on in its next stream, and `schedule` fails once this one has grown by \
+             a quarter of `log_size_mib`: {}",
+            failure.message()
+        ),
+        failure.remedy_text().unwrap_or("check that the broker runs"),
+    )
+}
+
+pub(super) fn single_node() -> Finding {
+    info(
+        "rabbitmq.single-node",
+        "the broker is a single node: a power failure may lose the last moments of the log",
+        "use a cluster of three nodes",
+    )
+}
 
 /// Reports skew between this clock and the broker's, as far as a response with this date proves it.
 pub(crate) fn clock_skew(
@@ -26,8 +167,7 @@ pub(crate) fn clock_skew(
     let behind = date.since(responded);
     let (skew, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     (skew > MAX_SKEW).then(|| {
-        Finding::new(
-            Severity::Warning,
+        warning(
             "rabbitmq.clock-skew",
             format!("the clock of this process is {} s {direction} the broker's", skew.as_secs()),
             "synchronize the clocks of all hosts by NTP: jobs run by the clock of the process that \
@@ -36,6 +176,7 @@ pub(crate) fn clock_skew(
     })
 }
 
+/// Reports replicated queues that have too few replicas, or replicas that do not run.
 pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize) -> Vec<Finding> {
     let name_of = |queue: &Value| queue["name"].as_str().unwrap_or_default().to_owned();
     let count = |queue: &Value, field: &str| queue[field].as_array().map_or(0, Vec::len);
@@ -48,8 +189,7 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
     let mut findings = Vec::new();
     let few: Vec<_> = replicated.iter().filter(|it| count(it, "members") < wanted).collect();
     if let Some(first) = few.first() {
-        findings.push(Finding::new(
-            Severity::Warning,
+        findings.push(warning(
             "rabbitmq.few-replicas",
             format!(
                 "{} of {} queues have fewer than {wanted} replicas, among them {}",
@@ -64,8 +204,7 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
     let is_degraded = |queue: &&&Value| count(queue, "online") < count(queue, "members");
     let degraded: Vec<_> = replicated.iter().filter(is_degraded).collect();
     if let Some(first) = degraded.first() {
-        findings.push(Finding::new(
-            Severity::Warning,
+        findings.push(warning(
             "rabbitmq.replicas-down",
             format!(
                 "replicas of {} queues do not run, among them {}",
@@ -78,6 +217,7 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
     findings
 }
 
+/// Reports a node that does not run, has an alarm, or is partitioned.
 pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
     let name = node["name"].as_str().unwrap_or("a node");
     let mut findings = Vec::new();
@@ -104,6 +244,7 @@ pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
     findings
 }
 
+/// Reports the dead jobs that name lost streams.
 pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
     let notes = stats.iter().find(|it| it.queue.as_str() == LOSSES).map_or(0, |it| it.dead);
     (notes > 0).then(|| {
@@ -111,50 +252,27 @@ pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
             "the broker has lost acknowledged entries of the log, and jobs with them: {notes} dead jobs \
              of the queue `{LOSSES}` say which"
         );
-        Finding::new(Severity::Error, "rabbitmq.log-lost", what, LOSS_REMEDY)
+        error("rabbitmq.log-lost", what, LOSS_REMEDY)
     })
 }
 
-pub(crate) fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
-    let first = lost.jobs.first()?;
-    Some(Finding::new(
-        Severity::Error,
+pub(crate) fn lost_payloads(lost: &BTreeSet<JobId>) -> Option<Finding> {
+    let first = lost.first()?;
+    Some(error(
         "rabbitmq.payload-lost",
         format!(
             "the log does not have the payloads of {} jobs any more, the first is {first}",
-            lost.jobs.len()
+            lost.len()
         ),
         "a policy of the broker has deleted messages of the log, or disks have failed: such a job is \
          dead when it is claimed; schedule it again with its payload, and remove the dead one",
     ))
 }
 
-pub(crate) fn direction(skew: i64) -> &'static str {
-    if skew > 0 { "ahead of" } else { "behind" }
-}
-
-pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
-    (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
-        Finding::new(
-            Severity::Warning,
-            "rabbitmq.process-clock-skew",
-            format!(
-                "the clock of a process that uses this prefix is {} s {} that of this one",
-                (skew.unsigned_abs() + 500) / 1_000,
-                direction(skew)
-            ),
-            "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \
-             schedules, and jobs are due by the clock of the one that claims them. Leases are not \
-             affected",
-        )
-    })
-}
-
 pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
     let SkippedMessages { foreign, damaged, last_offset } = skipped;
     (foreign + damaged > 0).then(|| {
-        Finding::new(
-            Severity::Warning,
+        warning(
             "rabbitmq.log-skipped",
             format!(
                 "{foreign} foreign and {damaged} damaged messages in the log are skipped, the last \
@@ -169,8 +287,7 @@ pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
 }
 
 pub(crate) fn ladder_stalled(waited: Duration) -> Finding {
-    Finding::new(
-        Severity::Error,
+    error(
         "rabbitmq.ladder",
         format!("a test message through the ladder was not delivered within {waited:?}"),
         "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
@@ -181,8 +298,7 @@ pub(crate) fn ladder_stalled(waited: Duration) -> Finding {
 
 pub(crate) fn ladder_untested(error: &Error, prefix: &str) -> Finding {
     let prefix = prefix.replace('.', r"\.");
-    Finding::new(
-        Severity::Info,
+    info(
         "rabbitmq.ladder-untested",
         format!("the delay ladder was not tested: {}", error.message()),
         format!(
@@ -207,7 +323,10 @@ mod tests {
 
     #[test]
     fn replicas_of_the_own_queues_are_counted() {
-        let queue = |name: &str, members: usize, online: usize| json!({"name": name, "members": vec!["n"; members], "online": vec!["n"; online]});
+        let queue = |name: &str, members: usize, online: usize| {
+            let (members, online) = (vec!["n"; members], vec!["n"; online]);
+            json!({"name": name, "members": members, "online": online})
+        };
         let codes = |queues: Vec<Value>, nodes| {
             let found = replica_findings(&Value::Array(queues), &ObjectNames::new("dq"), nodes);
             found.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
@@ -223,23 +342,18 @@ mod tests {
 
     #[test]
     fn clock_skew_is_reported_only_if_latency_does_not_explain_it() {
-        let skew = |requested, date, responded| {
-            let [requested, date, responded] =
-                [requested, date, responded].map(Timestamp::from_millis);
-            clock_skew(requested, date, responded).map(|finding| finding.cause)
-        };
-        for (requested, date, responded) in [
-            (0, 0, 0),
-            (7_000, 0, 7_010),
-            (0, 5_000, 0),
-            (0, 4_000, 60_000),
-            (60_000, 60_000, 60_001),
+        for (requested, date, responded, expected) in [
+            (7_000, 0, 7_010, None),
+            (0, 5_000, 0, None),
+            (0, 4_000, 60_000, None),
+            (7_001, 0, 9_000, Some("5 s ahead of")),
+            (0, 65_001, 5_000, Some("60 s behind")),
         ] {
-            assert_eq!(skew(requested, date, responded), None, "{requested} {date} {responded}");
+            let [asked, date, answered] = [requested, date, responded].map(Timestamp::from_millis);
+            let cause = clock_skew(asked, date, answered).map(|finding| finding.cause);
+            let expected =
+                expected.map(|skew| format!("the clock of this process is {skew} the broker's"));
+            assert_eq!(cause, expected, "{requested} {date} {responded}");
         }
-        let ahead = skew(7_001, 0, 9_000).unwrap();
-        assert_eq!(ahead, "the clock of this process is 5 s ahead of the broker's");
-        let behind = skew(0, 65_001, 5_000).unwrap();
-        assert_eq!(behind, "the clock of this process is 60 s behind the broker's");
     }
 }

@@ -14,6 +14,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::topology::names::base64;
 
+/// For one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -35,14 +36,14 @@ impl ManagementApi {
         Self { url, vhost, ca }
     }
 
-    /// These columns of all queues of the virtual host. Other virtual hosts may have queues of the
+    /// Lists these columns of the virtual host's queues. Other virtual hosts may have queues of the
     /// same names.
     pub(crate) async fn queues(&self, columns: &str) -> Result<Value> {
         let vhost = utf8_percent_encode(&self.vhost, NON_ALPHANUMERIC);
         self.get(format!("queues/{vhost}?columns={columns}")).await
     }
 
-    /// The body of the response to `GET /api/…`.
+    /// Returns the body of the response to `GET /api/…`.
     ///
     /// # Errors
     /// `Config` if the API rejects user and password, else `Unavailable`.
@@ -79,7 +80,7 @@ impl ManagementApi {
                 .remedy("give the user the tag `monitoring`, or check the field `management`")
                 .operation("check"));
             }
-            // Only their kinds, because the texts may contain the URL.
+            // The error shows only their kinds, because the texts may contain the URL.
             Err(ureq::Error::StatusCode(code)) => {
                 return Err(failed(format!("it responds with status {code}")));
             }
@@ -118,6 +119,7 @@ impl ManagementApi {
     }
 }
 
+/// Splits the login from a URL.
 fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
     let url = url.trim_end_matches('/');
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
@@ -139,7 +141,7 @@ fn basic_authorization(login: &[u8]) -> String {
     format!("Basic {text}")
 }
 
-/// Connecting knows by the operation `check` that the log can be opened all the same.
+/// The operation `check` tells connecting that the log can be opened all the same.
 fn failed(why: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the management API cannot be used: {why}"))
         .remedy("enable the plugin `rabbitmq_management`, and check the field `management`")

@@ -1,44 +1,31 @@
-//! The operator's `check`.
-//!
-//! The broker does not tell whether a ladder queue holds messages for too long: for quorum queues,
-//! the management API has neither `head_message_timestamp` nor `idle_since`, and getting a message
-//! would change its position. So `check` sends a test message, the *canary*, through the lowest
-//! level, and reports how many jobs were claimed before their message came.
+//! The operator's `check`: decides what to report. [`findings`] has the texts.
 
+mod canary;
 pub(crate) mod findings;
 pub(crate) mod management;
 pub(crate) mod policy;
 
 use std::time::Duration;
 
-use dq_core::{Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity};
-use futures_util::StreamExt;
+use dq_core::{Entropy, Error, Finding, QueueStats, Result, Severity};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
-use lapin::{BasicProperties, Consumer};
 
-use self::findings::{
-    check_failed, clock_skew, direction, ladder_stalled, ladder_untested, losses, lost_payloads,
-    node_findings, process_skew, replica_findings, skipped_messages,
-};
+use self::findings::Gauges;
 use self::management::ManagementApi;
 use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
-use crate::connect::{AmqpChannel, AmqpConnection};
+use crate::connect::AmqpConnection;
 use crate::engine::Engine;
 use crate::error::{LostReply, from_lapin};
 use crate::topology::Topology;
-use crate::topology::ladder::{Route, TICK_MS};
-use crate::topology::names::Topic;
 
-/// How late the canary may be.
-const CANARY_MARGIN: Duration = Duration::from_secs(4);
-/// A finding tells of claims before the message from one in this many on.
-const WITHOUT_RATIO: u64 = 100;
+/// Late messages are reported if at least one in this many jobs was claimed without its message.
+const LATE_RATIO: u64 = 100;
 
-/// Only replicated queues have members.
+/// What the management API tells about a queue. Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online";
 
-/// A log is reported from here on, because one large job may not fit any more.
+/// A log is reported as full from here on, because one large job may not fit any more.
 const FULL_PERCENT: u64 = 90;
 
 #[derive(Debug)]
@@ -51,195 +38,119 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) engine: &'a Engine,
 }
 
-/// Why the canary does not return.
-enum CanaryError {
-    /// Its queue could not be declared, or there is no channel.
-    NotSent(Error),
-    /// The broker did not take it.
-    Refused(Error),
-}
-
 impl BrokerCheck<'_> {
     /// All findings, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        match self.check_queues(&mut findings).await {
-            Ok(()) if self.config.ladder == LadderKind::None => {}
-            Ok(()) => match self.canary_returns().await {
-                Ok(true) => {}
-                Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
-                // With passive topology, the user may not be allowed to declare the canary's queue.
-                Err(CanaryError::NotSent(error))
-                    if self.config.topology == TopologyMode::Passive
-                        && error.kind() == ErrorKind::Config =>
-                {
-                    let prefix = &self.connection.broker_info().prefix;
-                    findings.push(ladder_untested(&error, prefix));
+        let mut all = Vec::new();
+        match self.check_queues().await {
+            Ok(found) => {
+                all.extend(found);
+                if self.config.ladder != LadderKind::None {
+                    all.extend(self.check_ladder().await);
                 }
-                Err(CanaryError::NotSent(error) | CanaryError::Refused(error)) => {
-                    findings.push(check_failed(&error));
-                }
-            },
-            Err(error) => findings.push(check_failed(&error)),
+            }
+            Err(error) => all.push(findings::check_failed(&error)),
         }
-        self.check_late_messages(&mut findings);
-        self.check_lost_messages(&mut findings);
-        let log = &self.engine.log;
-        // There are none if the log does not respond.
-        let stats = self.engine.stats(&[]).await.ok();
-        findings.extend(stats.as_deref().map(|stats| self.gauges(stats)));
-        let used = log.usage().percent();
-        if used >= FULL_PERCENT {
-            findings.push(Finding::new(
-                Severity::Error,
-                "rabbitmq.log-full",
-                format!(
-                    "jobs that are not done take {used} % of what the log may hold of them; \
-                     `schedule` fails when it is full"
-                ),
-                "run jobs, remove dead ones, or set a larger `log_size_mib`",
-            ));
+        all.extend(self.check_messages());
+        all.extend(self.check_log().await);
+        if let Some(management) = self.management {
+            match self.check_management(management).await {
+                Ok(found) => all.extend(found),
+                Err(error) => all.push(findings::check_failed(&error)),
+            }
         }
-        findings.extend(log.change_failure().map(|error| {
-            Finding::new(
-                Severity::Error,
-                "rabbitmq.log-stuck",
-                format!(
-                    "the log cannot go on in its next stream, and `schedule` fails once this one has \
-                     grown by a quarter of `log_size_mib`: {}",
-                    error.message()
-                ),
-                error.remedy_text().unwrap_or("check that the broker runs"),
-            )
-        }));
-        findings.extend(stats.as_deref().and_then(losses));
-        findings.extend(skipped_messages(&log.skipped()));
-        findings.extend(lost_payloads(&log.lost_payloads()));
-        findings.extend(log.clock_skew().and_then(process_skew));
-        if let Some(management) = self.management
-            && let Err(error) = self.check_management(management, &mut findings).await
-        {
-            findings.push(check_failed(&error));
-        }
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        findings
+        all.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        all
     }
 
-    async fn check_queues(&self, findings: &mut Vec<Finding>) -> Result<()> {
+    async fn check_queues(&self) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
         let names = self.topology.names();
         let orphans = self.message_count(names.orphan()).await?;
         if orphans > 0 {
-            findings.push(Finding::new(
-                Severity::Warning,
-                "rabbitmq.orphans",
-                format!("{orphans} messages in {} matched no queue", names.orphan()),
-                "a ready queue or a binding was deleted: start a runner of that queue, which declares \
-                 it again. The jobs run from the log, so job messages in this queue can be purged",
-            ));
+            found.push(findings::orphans(orphans, &names.orphan()));
         }
-        let dead = self.message_count(names.dead()).await?;
-        if dead > 0 {
-            findings.push(Finding::new(
-                Severity::Warning,
-                "rabbitmq.dead-letters",
-                format!("{dead} messages that another program has published or rejected are in {}",
-                    names.dead()),
-                "let nothing else use the queues of this prefix, and purge this one once you have seen \
-                 its messages: no job needs them. An ingress makes jobs of messages",
-            ));
+        let dead_letters = self.message_count(names.dead()).await?;
+        if dead_letters > 0 {
+            found.push(findings::dead_letters(dead_letters, &names.dead()));
         }
         if self.config.queues == QueueKind::Classic {
-            findings.push(Finding::new(
-                Severity::Info,
-                "rabbitmq.classic",
-                "queues are classic: a crash of the broker loses messages that move between queues"
-                    .to_owned(),
-                "their jobs run from the log, a little late; use quorum queues to avoid it",
-            ));
+            found.push(findings::classic());
         }
         if self.config.topology == TopologyMode::Plugin {
-            findings.push(Finding::new(
-                Severity::Warning,
-                "rabbitmq.plugin",
-                "the plugin for delayed messages keeps them on one node, for at most 49 days"
-                    .to_owned(),
-                "lost messages are replaced by the log; set `topology` to \"declare\" to do without the \
-                 plugin",
-            ));
+            found.push(findings::plugin());
         }
-        Ok(())
+        Ok(found)
     }
 
-    fn check_late_messages(&self, findings: &mut Vec<Finding>) {
+    /// Checks how messages have served this process so far.
+    fn check_messages(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
         let (with, without) = self.engine.claim_counts();
-        if without > 0 && without * WITHOUT_RATIO >= with {
-            findings.push(Finding::new(
-                Severity::Warning,
-                "rabbitmq.messages-late",
-                format!(
-                    "since this process started, {without} jobs were claimed without their messages, \
-                     and {with} jobs with them"
-                ),
-                "after a restart the broker delays dead letters for three minutes unless \
-                 `dead_letter_worker_publisher_confirm_timeout` is 5000 and \
-                 `dead_letter_worker_consumer_prefetch` 512, in advanced.config",
-            ));
+        if without > 0 && without * LATE_RATIO >= with {
+            found.push(findings::messages_late(with, without));
         }
+        let lost = self.engine.publisher.lost();
+        if lost > 0 {
+            found.push(findings::messages_lost(lost));
+        }
+        found.extend(self.topology.failure().map(|failure| findings::objects_missing(&failure)));
+        found
     }
 
-    fn gauges(&self, stats: &[QueueStats]) -> Finding {
-        let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
-        let first_due =
-            stats.iter().filter(|stats| !stats.paused).filter_map(|it| it.next_due).min();
-        let overdue = first_due.map_or(Duration::ZERO, |due| self.engine.log.now().since(due));
-        let (_, without_message) = self.engine.claim_counts();
+    async fn check_log(&self) -> Vec<Finding> {
         let log = &self.engine.log;
-        let seconds = log.clock_skew().map(|skew| (skew.unsigned_abs() / 1_000, direction(skew)));
-        let skew = match seconds.filter(|(seconds, _)| *seconds > 0) {
-            None => "no clock of another process differs by a second".to_owned(),
-            Some((seconds, direction)) => {
-                format!("the clock of another process is {seconds} s {direction} that of this one")
-            }
-        };
-        Finding::new(
-            Severity::Info,
-            "rabbitmq.gauges",
-            format!(
-                "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
-                 {without_message} jobs were claimed before their messages, and {} have none; the log \
-                 uses {} % of its capacity; {skew}",
-                sum(|stats| stats.scheduled + stats.ready),
-                sum(|stats| stats.running),
-                sum(|stats| stats.dead),
-                overdue.as_secs(),
-                self.engine.publisher.lost(),
-                log.usage().percent(),
-            ),
-            "none needed",
-        )
+        let mut found = Vec::new();
+        // There are no counts if the log does not respond.
+        if let Ok(stats) = self.engine.stats(&[]).await {
+            found.push(findings::gauges(&self.gauges(&stats)));
+            found.extend(findings::losses(&stats));
+        }
+        let used_percent = log.usage().percent();
+        if used_percent >= FULL_PERCENT {
+            found.push(findings::log_full(used_percent));
+        }
+        found.extend(log.change_failure().map(|error| findings::log_stuck(&error)));
+        found.extend(findings::skipped_messages(&log.skipped()));
+        found.extend(findings::lost_payloads(&log.lost_payloads()));
+        found
     }
 
-    fn check_lost_messages(&self, findings: &mut Vec<Finding>) {
-        let lost_messages = self.engine.publisher.lost();
-        if lost_messages > 0 {
-            findings.push(Finding::new(
-                Severity::Warning,
-                "rabbitmq.messages-lost",
-                format!(
-                    "since this process started, the messages of {lost_messages} jobs could not be published"
-                ),
-                "the jobs run from the log, the first some 250 ms late. See the log of this process \
-                 for the reason",
-            ));
+    fn gauges(&self, stats: &[QueueStats]) -> Gauges {
+        let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum();
+        let active = stats.iter().filter(|stats| !stats.paused);
+        let first_due = active.filter_map(|stats| stats.next_due).min();
+        let log = &self.engine.log;
+        Gauges {
+            pending: sum(|stats| stats.scheduled + stats.ready),
+            running: sum(|stats| stats.running),
+            dead: sum(|stats| stats.dead),
+            overdue: first_due.map_or(Duration::ZERO, |due| log.now().since(due)),
+            claimed_before_message: self.engine.claim_counts().1,
+            without_message: self.engine.publisher.lost(),
+            used_percent: log.usage().percent(),
         }
-        if let Some(failure) = self.topology.failure() {
-            findings.push(Finding::new(
-                Severity::Warning,
-                "rabbitmq.topology",
-                format!("exchanges or queues are missing: {failure}"),
-                "jobs run from the log meanwhile, the first some 250 ms late",
-            ));
+    }
+
+    async fn check_management(&self, management: &ManagementApi) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        let clock = self.engine.log.clock();
+        let requested = clock.now();
+        let overview = management.response("overview").await?;
+        let skew = |date| findings::clock_skew(requested, date, clock.now());
+        found.extend(overview.date.and_then(skew));
+        let queues = management.queues(QUEUE_COLUMNS).await?;
+        if let Some(cause) = policy::harmful(&queues, self.topology) {
+            found.push(Finding::new(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
         }
+        let nodes = management.get("nodes").await?;
+        let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
+        found.extend(findings::replica_findings(&queues, self.topology.names(), nodes.len()));
+        found.extend(nodes.iter().flat_map(findings::node_findings));
+        if nodes.len() == 1 {
+            found.push(findings::single_node());
+        }
+        Ok(found)
     }
 
     async fn message_count(&self, queue: ShortString) -> Result<u32> {
@@ -249,83 +160,6 @@ impl BrokerCheck<'_> {
         let count = declared.received().await.map_err(|error| self.error(&error))?;
         channel.close().await;
         Ok(count)
-    }
-
-    fn canary_timeout(&self) -> Duration {
-        Duration::from_millis(TICK_MS.unsigned_abs()) + CANARY_MARGIN
-    }
-
-    /// Whether a message through the lowest level comes back in time.
-    async fn canary_returns(&self) -> Result<bool, CanaryError> {
-        let channel = self.connection.channel("check").await.map_err(CanaryError::NotSent)?;
-        let returned = match self.send_canary(&channel).await {
-            Ok(mut consumer) => {
-                match tokio::time::timeout(self.canary_timeout(), consumer.next()).await {
-                    Ok(Some(Ok(_))) => Ok(true),
-                    // The connection is lost, or the broker closed the channel because the exchange
-                    // is missing or may not be written.
-                    Ok(Some(Err(error))) => Err(CanaryError::Refused(self.error(&error))),
-                    Ok(None) | Err(_) => Ok(false),
-                }
-            }
-            Err(error) => Err(CanaryError::NotSent(self.error(&error))),
-        };
-        channel.close().await;
-        returned
-    }
-
-    async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
-        let names = self.topology.names();
-        let queue = names.canary(self.entropy.bits() as u64);
-        let expires = self.connection.response_timeout() * 2;
-        channel.declare_exclusive_queue(queue.clone(), expires).await?;
-        let topic = Topic::canary(&queue);
-        channel.bind_queue(names.due(), queue.clone(), topic.binding_key()).received().await?;
-        let consumer = channel.consume(queue, FieldTable::default()).await?;
-        let now = self.engine.log.now();
-        let due = now + Duration::from_millis(TICK_MS.unsigned_abs());
-        let Route { exchange, routing_key, delay_ms } =
-            self.topology.ladder().route(&topic, due, now);
-        let mut properties = BasicProperties::default().with_delivery_mode(2);
-        if let Some(delay) = delay_ms {
-            let mut table = FieldTable::default();
-            table.insert("x-delay".into(), delay.into());
-            properties = properties.with_headers(table);
-        }
-        channel.publish(exchange, routing_key, false, b"", properties).await?;
-        Ok(consumer)
-    }
-
-    async fn check_management(
-        &self,
-        management: &ManagementApi,
-        findings: &mut Vec<Finding>,
-    ) -> Result<()> {
-        let clock = self.engine.log.clock();
-        let requested = clock.now();
-        let overview = management.response("overview").await?;
-        let skew = overview.date.and_then(|date| clock_skew(requested, date, clock.now()));
-        findings.extend(skew);
-        let queues = management.queues(QUEUE_COLUMNS).await?;
-        if let Some(cause) = policy::harmful(&queues, self.topology) {
-            findings.push(Finding::new(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
-        }
-        let nodes = management.get("nodes").await?;
-        let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
-        findings.extend(replica_findings(&queues, self.topology.names(), nodes.len()));
-        for node in nodes {
-            findings.extend(node_findings(node));
-        }
-        if nodes.len() == 1 {
-            findings.push(Finding::new(
-                Severity::Info,
-                "rabbitmq.single-node",
-                "the broker is a single node: a power failure may lose the last moments of the log"
-                    .to_owned(),
-                "use a cluster of three nodes",
-            ));
-        }
-        Ok(())
     }
 
     fn error(&self, error: &lapin::Error) -> Error {

@@ -26,6 +26,7 @@ pub(crate) async fn refuse(management: &ManagementApi, topology: &Topology) -> R
     }
 }
 
+/// Names a policy that drops messages, its queue, and how many more queues it concerns.
 pub(crate) fn harmful(queues: &Value, topology: &Topology) -> Option<String> {
     let harmful_key = |queue: &Value| harmful_key(queue, topology);
     let affected: Vec<_> = queues.as_array()?.iter().filter_map(harmful_key).collect();

@@ -5,12 +5,14 @@ use dq_core::Result;
 use dq_core::config::{authority, host_and_port, invalid_setting};
 use percent_encoding::percent_decode_str;
 
+/// The default ports.
 const PORT: u16 = 5672;
 const TLS_PORT: u16 = 5671;
 
+/// The default user, and its password.
 const GUEST: &str = "guest";
 
-/// No `Debug`, because it holds a password.
+/// A parsed address. It has no `Debug`, because it holds a password.
 #[derive(Clone)]
 pub(super) struct BrokerAddress {
     pub(super) hosts: Vec<(String, u16)>,
@@ -29,7 +31,7 @@ impl BrokerAddress {
         let tls = match scheme {
             "amqp" | "rabbitmq" => false,
             "amqps" | "rabbitmqs" => true,
-            // Not repeated: without `//`, it may be a host or part of a password.
+            // The error does not repeat it: without `//`, it may be a host or part of a password.
             _ => {
                 return Err(invalid_setting(
                     "the scheme of the RabbitMQ URL is unknown",
@@ -120,10 +122,10 @@ mod tests {
         assert_eq!(address.display(), "[::1]:7000,b:5671");
 
         for location in ["h", "h/", "h/%2f"] {
-            let address = BrokerAddress::parse("rabbitmq", location).unwrap();
-            assert_eq!(address.hosts, [("h".to_owned(), 5672)]);
-            assert_eq!((address.user.as_str(), address.password.as_str()), ("guest", "guest"));
-            assert_eq!((address.vhost.as_str(), address.tls), ("/", false));
+            let BrokerAddress { hosts, user, password, vhost, tls } =
+                BrokerAddress::parse("rabbitmq", location).unwrap();
+            assert_eq!((&*hosts, tls), (&[("h".to_owned(), 5672)][..], false));
+            assert_eq!([user, password, vhost], ["guest", "guest", "/"]);
         }
         assert_eq!(BrokerAddress::parse("amqp", "u:@h").unwrap().password, "");
     }

@@ -25,14 +25,14 @@ pub(crate) struct BrokerSettings {
     pub(crate) url: ConnectUrl,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) response_timeout: Duration,
-    /// For errors about missing permissions.
+    /// Errors about missing permissions name it.
     pub(crate) prefix: String,
 }
 
 /// How long one node may take to accept a connection. A node that is too slow is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A connection without data for twice this time is lost.
+/// How often both sides send something. A connection without data for twice this time is lost.
 const HEARTBEAT_SECONDS: u16 = 10;
 
 pub(crate) struct Broker {
@@ -49,7 +49,7 @@ pub(crate) struct Broker {
 #[derive(Debug)]
 pub(super) struct OpenConnection {
     pub(super) amqp: Connection,
-    // After the connection, so that the connection can queue `connection.close` first.
+    // Dropped after the connection, which thus can queue `connection.close` first.
     _socket: ShutdownOnDrop,
 }
 
@@ -64,7 +64,7 @@ impl OpenConnection {
 /// Checks the settings without connecting.
 ///
 /// # Errors
-/// As [`Broker::new`].
+/// The same as for [`Broker::new`].
 pub(crate) fn validate(settings: &BrokerSettings) -> Result<()> {
     Broker::new(settings, Arc::new(Entropy::seeded(0))).map(drop)
 }
@@ -97,11 +97,12 @@ impl Broker {
 
     /// Makes the next connections go to another node. Returns `false` if there is only one.
     pub(super) fn skip_node(&self) -> bool {
-        self.first.store(self.after(self.first.load(Ordering::Relaxed), 1), Ordering::Relaxed);
+        let next = self.node_after(self.first.load(Ordering::Relaxed), 1);
+        self.first.store(next, Ordering::Relaxed);
         self.address.hosts.len() > 1
     }
 
-    fn after(&self, node: usize, steps: usize) -> usize {
+    fn node_after(&self, node: usize, steps: usize) -> usize {
         (node + steps) % self.address.hosts.len()
     }
 
@@ -114,7 +115,7 @@ impl Broker {
         let mut failure: Option<lapin::Error> = None;
         let first = self.first.load(Ordering::Relaxed);
         for steps in 0..self.address.hosts.len() {
-            let node = self.after(first, steps);
+            let node = self.node_after(first, steps);
             let (host, port) = &self.address.hosts[node];
             match self.connect_to(host, *port, purpose).await {
                 Ok(connection) => {
@@ -167,7 +168,7 @@ impl Broker {
             },
             properties(purpose),
         );
-        // The client library's futures are large.
+        // Boxed, because the client library's futures are large.
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(connecting)).await;
         match connected {
             Ok(connected) => Ok(OpenConnection { amqp: connected?, _socket: socket }),
@@ -206,7 +207,7 @@ fn properties(purpose: &str) -> ConnectionProperties {
     ConnectionProperties::default().with_connection_name(name.into())
 }
 
-/// Trusts the system's certificates or the one in `ca`. `None` without TLS.
+/// Makes a connector that trusts the system's certificates or the one in `ca`; `None` without TLS.
 fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
     if !tls {
         return match settings.ca {
@@ -217,7 +218,7 @@ fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<Rust
             )),
         };
     }
-    // No effect if the application has installed a provider.
+    // This has no effect if the application has installed a provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     let trusted = match &settings.ca {
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {

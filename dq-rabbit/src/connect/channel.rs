@@ -30,7 +30,7 @@ use crate::error::Blocked;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A declaration writes to the disks of several nodes, so it may take this many reply timeouts.
+/// How many timeouts a declaration may take, because it writes to the disks of several nodes.
 const DECLARE_LIMITS: u32 = 6;
 
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub(super) struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// Waits for at most `limits` timeouts; for one while the connection is blocked.
+    /// Waits for the reply for at most `limits` timeouts; for one while the connection is blocked.
     pub(super) async fn wait<T>(
         &self,
         mut reply: BoxFuture<'_, lapin::Result<T>>,
@@ -68,12 +68,15 @@ pub(crate) struct AmqpChannel {
     limit: ReplyLimit,
 }
 
+/// The reply to a request that was sent.
 pub(crate) struct Reply<T> {
     reply: BoxFuture<'static, lapin::Result<T>>,
     limit: ReplyLimit,
+    /// How many timeouts the reply may take.
     limits: u32,
 }
 
+/// Closes the channel in the background unless it is disarmed.
 struct CloseOnDrop(Option<AmqpChannel>);
 
 impl CloseOnDrop {
@@ -101,7 +104,7 @@ impl<T> Reply<T> {
         self.limit.wait(self.reply, self.limits).await
     }
 
-    /// Waits as long as the channel is open. The caller has a timer of its own.
+    /// Waits for the reply as long as the channel is open. The caller has a timer of its own.
     pub(crate) async fn received_at_last(self) -> lapin::Result<T> {
         self.reply.await
     }
@@ -134,7 +137,7 @@ impl AmqpChannel {
         self.channel.status().connected()
     }
 
-    /// The client library sends on the first poll.
+    /// Sends a request at once: the client library sends on the first poll.
     fn send<T, F>(&self, limits: u32, request: impl FnOnce(lapin::Channel) -> F) -> Reply<T>
     where
         T: Send + 'static,
@@ -188,7 +191,7 @@ impl AmqpChannel {
         self.send(1, request).received().await
     }
 
-    /// The reply is the confirmation, if confirms are on.
+    /// Publishes a message. The reply is the confirmation, if confirms are on.
     pub(crate) async fn publish(
         &self,
         exchange: ShortString,
@@ -219,7 +222,7 @@ impl AmqpChannel {
         })
     }
 
-    /// The reply is the number of messages.
+    /// Declares a queue. The reply is the number of its messages.
     pub(crate) fn declare_queue(
         &self,
         name: ShortString,

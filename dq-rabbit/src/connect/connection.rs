@@ -25,6 +25,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How often the status is looked at, because not every loss is an event.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An AMQP connection that is reopened whenever it breaks, until it is closed or dropped.
@@ -39,20 +40,22 @@ struct Shared {
     broker: Arc<Broker>,
     purpose: &'static str,
     state: watch::Sender<State>,
-    generation: AtomicU64,
-    /// A user of the connection finds it broken.
+    /// The number of connections that were opened so far.
+    epoch: AtomicU64,
+    /// Signals that a user of the connection finds it broken.
     broken: Notify,
-    /// The connection is to be replaced although it is open.
+    /// Signals that the connection is to be replaced although it is open.
     reconnect: Notify,
+    /// Why the broker blocks the connection.
     blocked: Arc<Mutex<Option<String>>>,
     closing: CancellationToken,
 }
 
 #[derive(Clone)]
 enum State {
-    /// At the first attempt, and while the connection closes on request.
+    /// The first attempt is under way, or the connection closes on request.
     Connecting,
-    /// With its generation.
+    /// The connection and its epoch.
     Open(Arc<OpenConnection>, u64),
     Lost(lapin::Error),
     /// The last attempt failed.
@@ -67,7 +70,7 @@ impl AmqpConnection {
             broker,
             purpose,
             state: watch::Sender::new(State::Connecting),
-            generation: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             broken: Notify::new(),
             reconnect: Notify::new(),
             blocked: Arc::default(),
@@ -94,12 +97,13 @@ impl AmqpConnection {
         Ok(self.open(operation).await?.0)
     }
 
-    /// As [`channel`](Self::channel), with the connection's generation for [`lost`](Self::lost).
+    /// Opens a channel like [`channel`](Self::channel). Also returns the connection's epoch, by
+    /// which [`lost`](Self::lost) tells it from later connections.
     pub(crate) async fn open(&self, operation: &'static str) -> Result<(AmqpChannel, u64)> {
         let shared = &self.shared;
         let to_error = |error: &lapin::Error| {
             // Without a first connection, the operation that fails is to connect.
-            let first = self.generation() == 0;
+            let first = self.epoch() == 0;
             let operation = if first { "connect" } else { operation };
             error::from_lapin(operation, LostReply::Unavailable, &shared.broker.info, error)
         };
@@ -121,13 +125,13 @@ impl AmqpConnection {
                     }
                     last = Some(error);
                 }
-                State::Open(connection, generation) => {
+                State::Open(connection, epoch) => {
                     let timeout = deadline.saturating_duration_since(Instant::now());
                     let limit = ReplyLimit { timeout, blocked: Arc::clone(&shared.blocked) };
                     match AmqpChannel::open(&connection.amqp, limit).await {
                         Ok(channel) => {
                             let timeout = shared.broker.response_timeout;
-                            return Ok((channel.with_timeout(timeout), generation));
+                            return Ok((channel.with_timeout(timeout), epoch));
                         }
                         Err(error) if Instant::now() >= deadline => return Err(to_error(&error)),
                         Err(error) if error::breaks_connection(&error) => {
@@ -144,31 +148,34 @@ impl AmqpConnection {
         }
     }
 
+    /// Makes the next connections go to another node. Returns `false` if there is only one.
     pub(crate) fn skip_node(&self) -> bool {
         self.shared.broker.skip_node()
     }
 
+    /// Replaces the connection if it is open.
     pub(crate) fn reconnect(&self) {
         // Stores no permit, which would end a later connection.
         self.shared.reconnect.notify_waiters();
     }
 
-    pub(crate) fn generation(&self) -> u64 {
-        self.shared.generation.load(Ordering::Acquire)
+    /// The last connection's number, from 1; 0 before the first.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.shared.epoch.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection of this generation is not open any more.
-    pub(crate) async fn lost(&self, generation: u64) {
+    /// Waits until the connection of this epoch is not open any more.
+    pub(crate) async fn lost(&self, epoch: u64) {
         let mut states = self.shared.state.subscribe();
-        let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == generation);
+        let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == epoch);
         // Never fails, because `self` keeps the sender.
         states.wait_for(lost).await.ok();
     }
 
-    /// Waits for a connection that was opened after this generation.
-    pub(crate) async fn replaced(&self, generation: u64) {
+    /// Waits for a connection that was opened after this epoch.
+    pub(crate) async fn replaced(&self, epoch: u64) {
         let mut states = self.shared.state.subscribe();
-        let newer = |state: &State| matches!(state, State::Open(_, open) if *open > generation);
+        let newer = |state: &State| matches!(state, State::Open(_, open) if *open > epoch);
         states.wait_for(newer).await.ok();
     }
 
@@ -186,7 +193,7 @@ impl AmqpConnection {
         }
     }
 
-    /// Idempotent. Waits a moment for the broker's reply.
+    /// Closes the connection, and waits a moment for the broker's reply. Idempotent.
     pub(crate) async fn close(&self) {
         self.shared.closing.cancel();
         let mut states = self.shared.state.subscribe();
@@ -207,7 +214,7 @@ impl std::fmt::Debug for AmqpConnection {
         f.debug_struct("AmqpConnection")
             .field("broker", &self.shared.broker)
             .field("purpose", &self.shared.purpose)
-            .field("generation", &self.generation())
+            .field("epoch", &self.epoch())
             .finish_non_exhaustive()
     }
 }
@@ -250,16 +257,17 @@ impl Shared {
         self.state.send_replace(State::Closed);
     }
 
-    /// Returns the error with which the connection broke; `None` if it was closed on request.
+    /// Watches an open connection until it ends. Returns the error with which it broke; `None` if
+    /// it was closed on request.
     async fn watch(&self, connection: Arc<OpenConnection>) -> Option<lapin::Error> {
         let mut events = std::pin::pin!(connection.amqp.events_listener());
         let status = connection.amqp.status();
-        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         if status.blocked() {
             // The event came before the listener was registered.
             self.set_blocked(Some("the broker has an alarm".to_owned()));
         }
-        self.state.send_replace(State::Open(Arc::clone(&connection), generation));
+        self.state.send_replace(State::Open(Arc::clone(&connection), epoch));
         let lost = loop {
             let event = tokio::select! {
                 () = self.closing.cancelled() => break None,

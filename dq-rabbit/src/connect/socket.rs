@@ -9,14 +9,17 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 
+/// The second handle of a connection's socket.
 #[derive(Debug, Default)]
 enum Socket {
     #[default]
     Unconnected,
     Connected(TcpStream),
+    /// The owner was dropped before the socket was connected.
     Unwanted,
 }
 
+/// The owner of a socket, which shuts it down when dropped.
 #[derive(Debug, Default)]
 pub(super) struct ShutdownOnDrop {
     socket: Arc<Mutex<Socket>>,

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use dq_core::ErrorKind;
 
-/// The error if a call's reply is lost or late.
+/// Which error a call returns if its reply is lost or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostReply {
     /// The call can be repeated, for one of three reasons:
@@ -20,7 +20,7 @@ pub(crate) enum LostReply {
     OutcomeUnknown,
 }
 
-/// How the broker refuses a request, as far as the next step depends on it.
+/// How the broker refuses a request, as far as the caller's next step depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotFound,
@@ -48,10 +48,10 @@ impl Refusal {
     }
 }
 
-/// A classic queue's node does not run.
+/// Words of the reply if a classic queue's node does not run.
 const DOWN: &str = "down or inaccessible";
 
-/// A queue with an exclusive consumer.
+/// Words of the reply if a queue has an exclusive consumer.
 const IN_USE: &str = "in exclusive use";
 
 /// A RabbitMQ user's permission.
@@ -81,6 +81,7 @@ impl Permission {
 /// vhost '/' refused for user 'u'`. Older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
+/// What a diagnosis needs to know about the call that failed.
 #[derive(Clone, Copy)]
 pub(super) struct CallContext<'a> {
     pub(super) lost_reply: LostReply,
@@ -89,6 +90,7 @@ pub(super) struct CallContext<'a> {
     pub(super) prefix: &'a str,
 }
 
+/// The kind, text and remedy of an error.
 pub(super) struct Diagnosis {
     pub(super) kind: ErrorKind,
     pub(super) what: String,
@@ -145,11 +147,12 @@ const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and chec
 const REDECLARED: &str = "the arguments of a declared object cannot be changed: choose another \
      `prefix`, restore the settings it was declared with, or delete it once it is empty";
 
-/// Other codes close only the channel.
+/// Whether the broker closes the connection with this code. Other codes close only the channel.
 pub(super) const fn closes_connection(code: u16) -> bool {
     matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541)
 }
 
+/// Diagnoses a reply by its code and text.
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
     use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
@@ -229,12 +232,12 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
              `consumer_timeout` are delivered again",
         );
     }
-    // Settled twice, or on another channel. The broker closes the channel, other requests on it may
-    // be lost, and deliveries come again.
+    // The delivery was settled twice, or on another channel. The broker closes the channel, other
+    // requests on it may be lost, and deliveries come again.
     if text.contains("unknown delivery tag") {
         return Diagnosis::lost(call, text);
     }
-    // The node has just started, or it joined after the stream was declared.
+    // The node has just started, or it has joined after the stream was declared.
     if text.contains("replica on the local node") {
         return Diagnosis::new(ErrorKind::Unavailable, text, STREAM_REPLICA);
     }
@@ -279,7 +282,7 @@ impl<'a> ArgumentMismatch<'a> {
     }
 }
 
-/// The quoted value, or all of the text, as in `none`.
+/// Returns the quoted value, or the whole text if nothing is quoted, as in `none`.
 fn value(text: &str) -> &str {
     text.split('\'').nth(1).unwrap_or(text).trim()
 }
@@ -348,70 +351,45 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_plugin_is_recognized_in_the_form_of_every_version() {
-        for (code, text) in [
-            (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'"),
-            (406, "PRECONDITION_FAILED - unknown exchange type 'x-delayed-message'"),
-        ] {
-            assert_eq!(diagnosis_of(code, text).remedy, PLUGIN);
-        }
-    }
-
-    #[test]
-    fn a_limit_is_full_or_keeps_connections_out_until_it_is_raised() {
-        use ErrorKind::{Full, Unavailable};
-        let queues = "cannot declare queue 'q': queue limit in";
-        for (code, text, kind) in [
-            (406, format!("PRECONDITION_FAILED - {queues} vhost '/' (3) is reached"), Full),
-            (406, format!("PRECONDITION_FAILED - {queues} cluster (3) is reached"), Full),
-            (506, format!("RESOURCE_ERROR - {queues} vhost '/' (3) is reached"), Full),
-            (
-                406,
-                "PRECONDITION_FAILED - cannot declare exchange 'e': exchange limit of 3 is reached".into(),
-                Full,
-            ),
-            (
-                530,
-                "NOT_ALLOWED - connection refused for user 'u': user connection limit (1) is reached".into(),
-                Unavailable,
-            ),
-            (
-                530,
-                "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed \
-                 user limit of (1)"
-                    .into(),
-                Unavailable,
-            ),
-            (530, "NOT_ALLOWED - reached maximum (1) of consumers per channel".into(), Unavailable),
+    fn each_reply_has_a_kind_and_a_remedy() {
+        use ErrorKind::{Config, Full, Incompatible, Unavailable};
+        const QUEUES: &str = "cannot declare queue 'q': queue limit in";
+        const USER: &str = "refused for user 'u'";
+        const TYPE: &str = "exchange type 'x-delayed-message'";
+        for (code, text, kind, remedy) in [
+            (503, format!("COMMAND_INVALID - unknown {TYPE}"), Incompatible, PLUGIN),
+            (406, format!("PRECONDITION_FAILED - unknown {TYPE}"), Incompatible, PLUGIN),
+            (406, format!("{QUEUES} vhost '/' (3) is reached"), Full, QUEUE_LIMIT),
+            (506, format!("{QUEUES} vhost '/' (3) is reached"), Full, QUEUE_LIMIT),
+            (406, format!("{QUEUES} cluster (3) is reached"), Full, QUEUE_LIMIT),
+            (406, "exchange limit of 3 is reached".into(), Full, QUEUE_LIMIT),
+            (530, format!("{USER}: user connection limit (1) is reached"), Unavailable, LIMIT),
+            (530, format!("access to vhost '/' {USER}: limit (1) is reached"), Unavailable, LIMIT),
+            (530, "channels has reached the maximum (1)".into(), Unavailable, LIMIT),
+            (530, "reached maximum (1) of consumers per channel".into(), Unavailable, LIMIT),
+            (406, "invalid arg 'x-dead-letter-strategy'".into(), Incompatible, UPGRADE),
+            (406, "feature flag is disabled".into(), Incompatible, UPGRADE),
+            (406, "message size 20 is larger than 10".into(), Config, MAX_MESSAGE_SIZE),
+            (406, "of an unknown kind".into(), Config, SEE_LOG),
+            (406, "no replica on the local node".into(), Unavailable, STREAM_REPLICA),
+            (404, "no queue 'a.v1.q.b'".into(), Unavailable, NOT_FOUND),
+            (320, "CONNECTION_FORCED".into(), Unavailable, UNREACHABLE),
+            (504, "CHANNEL_ERROR - expected 'channel.open'".into(), Unavailable, UNREACHABLE),
+            (541, "INTERNAL_ERROR".into(), Unavailable, SEE_LOG),
         ] {
             let diagnosis = diagnosis_of(code, &text);
-            let remedy = if kind == Full { QUEUE_LIMIT } else { LIMIT };
-            assert_eq!((diagnosis.kind, &*diagnosis.remedy), (kind, remedy), "{text}");
+            assert_eq!((diagnosis.kind, &*diagnosis.remedy), (kind, remedy), "{code} {text}");
         }
-    }
-
-    #[test]
-    fn a_failed_precondition_is_not_always_that_of_an_old_broker() {
-        use ErrorKind::{Config, Incompatible};
-        for (text, kind, remedy) in [
-            (
-                "invalid arg 'x-dead-letter-strategy' for queue 'q' in vhost '/'",
-                Incompatible,
-                UPGRADE,
-            ),
-            ("feature flag is disabled", Incompatible, UPGRADE),
-            ("message size 20 is larger than configured max size 10", Config, MAX_MESSAGE_SIZE),
-            ("of an unknown kind", Config, SEE_LOG),
-        ] {
-            let diagnosis = diagnosis_of(406, &format!("PRECONDITION_FAILED - {text}"));
-            assert_eq!((diagnosis.kind, &*diagnosis.remedy), (kind, remedy), "{text}");
-        }
+        let late_ack = diagnosis_of(406, "delivery acknowledgement on channel 1 timed out");
+        assert_eq!(late_ack.kind, Unavailable);
+        let change = CallContext { lost_reply: LostReply::OutcomeUnknown, ..CALL };
+        assert_eq!(diagnose(&change, 320, "FORCED").kind, ErrorKind::OutcomeUnknown);
     }
 
     #[test]
     fn a_queue_that_is_down_is_not_missing() {
-        let down =
-            "NOT_FOUND - home node 'x' of durable queue 'q' in vhost '/' is down or inaccessible";
+        let down = "NOT_FOUND - home node 'x' of queue 'q' in vhost '/' is down or inaccessible";
+        assert_eq!(diagnosis_of(404, down).kind, ErrorKind::Unavailable);
         for (code, text, refusal) in [
             (404, down, Refusal::Inaccessible),
             (404, "NOT_FOUND - no queue 'q' in vhost '/'", Refusal::NotFound),
@@ -424,34 +402,5 @@ mod tests {
         ] {
             assert_eq!(Refusal::of(code, text), refusal, "{text}");
         }
-    }
-
-    #[test]
-    fn transient_errors_are_retryable() {
-        for (code, text) in [
-            (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"),
-            (504, "CHANNEL_ERROR - expected 'channel.open'"),
-            (404, "NOT_FOUND - no queue 'a.v1.q.b' in vhost '/'"),
-            (
-                404,
-                "NOT_FOUND - home node 'x' of durable queue 'q' in vhost '/' is down or inaccessible",
-            ),
-            (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"),
-            (
-                406,
-                "PRECONDITION_FAILED - queue 'queue 'q' in vhost '/'' does not have a replica on the \
-                 local node",
-            ),
-            (
-                530,
-                "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (1) is reached",
-            ),
-            (541, "INTERNAL_ERROR"),
-        ] {
-            assert_eq!(diagnosis_of(code, text).kind, ErrorKind::Unavailable, "{text}");
-        }
-        let unknown = CallContext { lost_reply: LostReply::OutcomeUnknown, ..CALL };
-        let forced = diagnose(&unknown, 320, "CONNECTION_FORCED");
-        assert_eq!(forced.kind, ErrorKind::OutcomeUnknown);
     }
 }

@@ -8,6 +8,7 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct MessageCache {
+    /// Each with its offset in the log.
     messages: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }

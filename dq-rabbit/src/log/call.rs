@@ -14,18 +14,33 @@ use super::state::replica::Replica;
 use super::wire;
 use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
+/// Reads nothing but the reply.
+pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
+    reply
+}
+
 /// Maximum for all pending calls together. Beyond it, calls that store jobs fail with
 /// `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
-/// Response timeouts that a call may take while the log is replayed.
+/// How many response timeouts a call may take while the log is replayed.
 const REPLAY_TIMEOUTS: u32 = 6;
-/// The same for each call that opens the log.
+/// How many response timeouts each call may take that opens the log.
 pub(super) const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
-    /// See `Log::call`.
-    pub(super) async fn call<C: TypedCommand, T: Send + 'static>(
+    /// Appends a command and waits until it is applied. `read` gets the reply and the state right
+    /// after the command.
+    ///
+    /// # Errors
+    /// `Closed` after [`close`](super::Log::close); `Unavailable` if the broker does not respond;
+    /// `Full` during an alarm or if the log has no room; `OutcomeUnknown` instead of `Unavailable`
+    /// if the command may take effect, when `lost_reply` says so or its entry was read within a
+    /// snapshot; `Incompatible` if the log holds an entry that this version cannot decode.
+    ///
+    /// # Cancellation safety
+    /// After the call is dropped, the command may still take effect.
+    pub(crate) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
         operation: &'static str,
         lost_reply: LostReply,
@@ -82,6 +97,8 @@ impl LogShared {
         }
     }
 
+    /// Adds a call to the unsent ones.
+    ///
     /// # Errors
     /// `Closed`; the log's fatal error; `Unavailable` if too many bytes are pending.
     pub(super) fn submit(
@@ -101,11 +118,11 @@ impl LogShared {
             if self.closed.load(Ordering::Acquire) {
                 return Err(closed(operation));
             }
-            if let Some(error) = self.fatal_error(operation) {
+            if let Some(error) = self.failure(operation) {
                 return Err(error);
             }
-            if state.pending_bytes + size > MAX_PENDING_BYTES
-                && state.pending_bytes > 0
+            if state.outbox.pending_bytes + size > MAX_PENDING_BYTES
+                && state.outbox.pending_bytes > 0
                 // New jobs that wait for room must not keep running jobs from being renewed and
                 // settled.
                 && command.adds_jobs()
@@ -119,15 +136,15 @@ impl LogShared {
             }
             // Every call treats a job with an expired lease as due.
             for command in state.replica.end_expired(submitted) {
-                state.enqueue(PendingCall::without_caller(at, submitted, command));
+                state.outbox.enqueue(PendingCall::without_caller(at, submitted, command));
             }
-            state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
+            state.outbox.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
         }
         self.call_submitted.notify_one();
         Ok(())
     }
 
-    /// The call's waiter was dropped.
+    /// The error of a call whose waiter was dropped.
     fn dropped_error(
         &self,
         operation: &'static str,
@@ -137,7 +154,7 @@ impl LogShared {
         if self.closed.load(Ordering::Acquire) {
             return closed(operation);
         }
-        match self.fatal_error(operation) {
+        match self.failure(operation) {
             // This process reads no further, and others apply its entry.
             Some(error) if lost_reply == LostReply::OutcomeUnknown => outcome_unknown(&error),
             Some(error) => error,
@@ -152,7 +169,7 @@ impl LogShared {
         }
     }
 
-    /// The call timed out; names the cause if it is known.
+    /// The error of a call that has timed out. It names the cause if it is known.
     pub(super) fn timeout_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         let broker = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {

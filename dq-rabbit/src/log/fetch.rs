@@ -11,23 +11,26 @@ use super::generation::directory;
 use super::shared::LogShared;
 use super::state::stored::{LogPosition, PayloadRef};
 use super::stream::{READ_OPERATION, consume_from, offset_of, read_error};
-use super::wire::{self, EntryBatch};
+use super::wire::{self, Entry};
 use crate::error::LostReply;
 use crate::payloads::buffer::HORIZON;
 
-/// Few, because messages up to 256 KiB behind the last needed one come in vain.
+/// Messages that the broker sends ahead. Few, because messages up to 256 KiB behind the last needed
+/// one come in vain.
 const PREFETCH: u16 = 8;
 /// Skipping this many bytes is quicker than starting another consumer behind them.
 const MAX_GAP_BYTES: u64 = 1024 * 1024;
 
+/// What payloads are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadPurpose {
-    /// To run jobs. Other waiting jobs on the way go into the buffer for the next claims.
+    /// The jobs are run. Other waiting jobs on the way go into the buffer for the next claims.
     Run,
-    /// To show, publish or copy jobs.
+    /// The jobs are shown, published or copied.
     View,
 }
 
+/// A pass over the log.
 struct Pass<'a> {
     shared: &'a LogShared,
     purpose: ReadPurpose,
@@ -65,7 +68,7 @@ impl Pass<'_> {
         cached.into_iter().try_for_each(|(offset, message)| self.visit(offset, &message))
     }
 
-    /// Reads up to the first large gap between missing offsets.
+    /// Reads from this offset up to the first large gap between missing offsets.
     async fn read_from(&mut self, first: u64) -> Result<()> {
         let shared = self.shared;
         let failed = |error: lapin::Error| read_error(shared, &error);
@@ -111,27 +114,29 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Takes what is needed from a message.
     fn visit(&mut self, offset: u64, message: &[u8]) -> Result<()> {
         let needed = self.missing.remove(&offset).unwrap_or_default();
         if needed.is_empty() && self.purpose == ReadPurpose::View {
             return Ok(());
         }
-        let batch = wire::decode(message)?.into_batch().unwrap_or_default();
+        let entries = wire::decode(message)?.into_entries().unwrap_or_default();
         for (id, stored) in needed {
-            let payload = payload_of(&batch, id, &stored).cloned();
+            let payload = payload_of(&entries, id, &stored).cloned();
             self.found.extend(payload.map(|payload| (id, payload)));
         }
         if self.purpose == ReadPurpose::Run {
-            self.buffer_waiting(offset, &batch);
+            self.buffer_waiting(offset, &entries);
         }
         Ok(())
     }
 
-    fn buffer_waiting(&self, offset: u64, batch: &EntryBatch) {
+    /// Puts the payloads of waiting jobs that are due soon into the buffer.
+    fn buffer_waiting(&self, offset: u64, entries: &[Entry]) {
         let soon = self.shared.clock.now() + HORIZON;
         let mut state = self.shared.state();
         let machine = state.replica.machine();
-        for (entry, index) in batch.entries.iter().zip(0..) {
+        for (entry, index) in entries.iter().zip(0..) {
             let payloads = (0..).map_while(|job| Some((job, entry.command.payload(job)?)));
             for (job, (id, payload)) in payloads {
                 let at = LogPosition { offset, entry: index, job };
@@ -147,9 +152,9 @@ impl Pass<'_> {
     }
 }
 
-/// `None` if the message has another payload there.
-fn payload_of<'a>(batch: &'a EntryBatch, id: JobId, stored: &PayloadRef) -> Option<&'a Bytes> {
-    let entry = batch.entries.get(stored.position.entry as usize)?;
+/// Returns the job's payload in a message; `None` if another one is there.
+fn payload_of<'a>(entries: &'a [Entry], id: JobId, stored: &PayloadRef) -> Option<&'a Bytes> {
+    let entry = entries.get(stored.position.entry as usize)?;
     let (found, payload) = entry.command.payload(stored.position.job)?;
     (found == id && stored.is_of(payload)).then_some(payload)
 }
@@ -158,31 +163,4 @@ fn not_found() -> Error {
     Error::new(ErrorKind::Unavailable, "the broker does not find a stream of the log")
         .remedy("none needed: it is tried again")
         .operation(READ_OPERATION)
-}
-
-#[cfg(test)]
-mod tests {
-    use dq_core::{Due, NewJob, QueueName, Timestamp};
-
-    use super::*;
-    use crate::log::wire::{Checksum, Command, Entry};
-
-    #[test]
-    fn a_payload_at_the_position_of_a_job_may_be_another_one() {
-        let [own, other] = [1, 2].map(|byte| JobId::from_bytes([byte; 16]));
-        let (payload, foreign) = (Bytes::from_static(b"own"), Bytes::from_static(b"foreign"));
-        let job = NewJob::new(own, QueueName::new("q").unwrap(), Due::NOW, payload.clone());
-        let command = Command::Schedule(vec![job.try_into().unwrap()]);
-        let entry = Entry { producer_id: 1, sequence: 1, at: Timestamp::EPOCH, command };
-        let batch = EntryBatch { entries: vec![entry] };
-        let stored = |payload: &Bytes, job| PayloadRef {
-            position: LogPosition { offset: 7, entry: 0, job },
-            length: payload.len() as u32,
-            checksum: Checksum::of(payload),
-        };
-        assert_eq!(payload_of(&batch, own, &stored(&payload, 0)), Some(&payload));
-        assert_eq!(payload_of(&batch, own, &stored(&payload, 1)), None);
-        assert_eq!(payload_of(&batch, other, &stored(&payload, 0)), None, "it is of another job");
-        assert_eq!(payload_of(&batch, own, &stored(&foreign, 0)), None, "not what was stored");
-    }
 }

@@ -1,4 +1,4 @@
-//! Limits that the log holds, so that all replicas forget and refuse the same jobs.
+//! The limits that the log holds, so that all replicas forget and refuse the same jobs.
 
 use dq_core::Result;
 

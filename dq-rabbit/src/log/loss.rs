@@ -1,4 +1,4 @@
-//! Acknowledged entries that the broker has lost.
+//! Reports acknowledged entries that the broker has lost.
 //!
 //! If a stream is deleted or a single node loses power, the log goes on without acknowledged
 //! entries: a cancelled job is back, a scheduled one is missing. A replica cannot be written back,
@@ -31,11 +31,12 @@ const OPERATION: &str = "read the log";
 const MIN_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
+/// Looks for a loss after a replay, and reports it until the log has taken the report.
 pub(super) async fn report(shared: &Arc<LogShared>) {
     let mut pause = MIN_PAUSE;
     let mut is_told = false;
     while let Err(error) = try_report(shared, &mut is_told).await {
-        if shared.fatal_error(OPERATION).is_some() {
+        if shared.failure(OPERATION).is_some() {
             return;
         }
         tracing::debug!(%error, "a loss of the log is not reported yet");
@@ -71,7 +72,7 @@ async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
     let id = JobId::from_bytes(xxh3_128(stream.as_str().as_bytes()).to_be_bytes());
     let queue = QueueName::new(LOSSES).expect("a valid name");
     let note = NewJob::new(id, queue, Due::NOW, Bytes::new());
-    let park = Park(vec![(note.try_into()?, what)]);
+    let park = Park(vec![(note.into(), what)]);
     shared.call(OPERATION, LostReply::Unavailable, park, |_, (), _| ()).await?;
     shared.state().read_before.forget(replay);
     Ok(())

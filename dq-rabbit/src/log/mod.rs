@@ -23,12 +23,14 @@
 //!
 //! - `wire`: entries as bytes; `command`: commands with typed replies;
 //! - `state`: the replica and its parts;
-//! - `pending`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `shared`, `call`: the tasks'
+//! - `pending`, `cache`, `skipped`, `read_before`, `shared`, `call`: the tasks'
 //!   common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
+//! - `outgoing`: messages of calls; `apply`: the effect of entries that were read;
 //! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: reports losses.
 
 mod append;
+mod apply;
 mod cache;
 mod call;
 pub(crate) mod command;
@@ -36,11 +38,10 @@ mod fetch;
 pub(crate) mod generation;
 mod history;
 mod loss;
-mod lost;
+mod outgoing;
 mod pending;
 mod read_before;
 mod shared;
-mod skew;
 mod skipped;
 mod state;
 mod stream;
@@ -49,8 +50,9 @@ mod tail;
 mod task_tests;
 pub(crate) mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,15 +61,13 @@ use dq_core::sync::lock;
 use dq_core::{Clock, Error, JobId, Result, Timestamp};
 use tokio_util::task::TaskTracker;
 
-use self::command::TypedCommand;
 #[cfg(test)]
 use self::generation::Generation;
 use self::shared::LogShared;
-use crate::error::LostReply;
 
+pub(crate) use self::call::reply_only;
 pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
-pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
 pub(crate) use self::shared::{LogContext, LogSettings};
 pub(crate) use self::skipped::SkippedMessages;
@@ -75,6 +75,7 @@ pub(crate) use self::state::capacity::Usage;
 pub(crate) use self::state::replica::{CLAIM_AHEAD, RESERVED_FOR, Replica};
 pub(crate) use self::state::stored::{PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 
+/// An open log. Its drop stops the tasks.
 pub(crate) struct Log {
     shared: Arc<LogShared>,
     tasks: TaskTracker,
@@ -114,28 +115,7 @@ impl Log {
         &*self.shared.clock
     }
 
-    /// Appends a command and waits until it is applied. `read` gets the reply and the state right
-    /// after the command.
-    ///
-    /// # Errors
-    /// `Closed` after [`close`](Self::close); `Unavailable` if the broker does not respond; `Full`
-    /// during an alarm or if the log has no room; `OutcomeUnknown` instead of `Unavailable` if the
-    /// command may take effect, when `lost_reply` says so or its entry was read within a snapshot;
-    /// `Incompatible` if the log holds an entry that this version cannot decode.
-    ///
-    /// # Cancellation safety
-    /// After the call is dropped, the command may still take effect.
-    pub(crate) async fn call<C: TypedCommand, T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        lost_reply: LostReply,
-        command: C,
-        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
-    ) -> Result<T> {
-        self.shared.call(operation, lost_reply, command, read).await
-    }
-
-    /// See [`fetch::read`].
+    /// Reads payloads in one pass, see [`fetch::read`].
     pub(crate) async fn read_payloads(
         &self,
         jobs: impl IntoIterator<Item = (JobId, PayloadRef)>,
@@ -144,6 +124,7 @@ impl Log {
         fetch::read(&self.shared, jobs, purpose).await
     }
 
+    /// How full the log is.
     pub(crate) fn usage(&self) -> Usage {
         self.shared.state().replica.usage()
     }
@@ -165,25 +146,22 @@ impl Log {
         Err(command::full().operation(operation))
     }
 
-    /// In milliseconds, positive if the other process is ahead.
-    pub(crate) fn clock_skew(&self) -> Option<i64> {
-        self.shared.state().skews.largest(self.shared.clock.elapsed())
-    }
-
+    /// Why the log cannot go on in its next generation.
     pub(crate) fn change_failure(&self) -> Option<Error> {
         self.shared.state().change_failure.clone()
     }
 
-    /// The last loss, once.
+    /// Returns the last loss, each once.
     pub(crate) fn take_loss(&self) -> Option<Error> {
         lock(&self.shared.untold_loss).take()
     }
 
     pub(crate) fn add_lost_payload(&self, job: JobId) {
-        self.shared.state().lost_payloads.add(job);
+        self.shared.state().add_lost_payload(job);
     }
 
-    pub(crate) fn lost_payloads(&self) -> LostPayloads {
+    /// Jobs that have lost their payload.
+    pub(crate) fn lost_payloads(&self) -> BTreeSet<JobId> {
         self.shared.state().lost_payloads.clone()
     }
 
@@ -192,16 +170,11 @@ impl Log {
     }
 
     #[cfg(test)]
-    pub(crate) fn generation(&self) -> Option<Generation> {
-        self.shared.generation()
-    }
-
-    #[cfg(test)]
     pub(crate) fn announced(&self) -> Option<Generation> {
         self.shared.state().announced
     }
 
-    /// Reads no further generation until the guard is dropped.
+    /// Makes the process read no further generation until the guard is dropped.
     #[cfg(test)]
     pub(crate) async fn hold_before_next_generation(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.shared.may_begin_to_read).lock_owned().await
@@ -219,23 +192,24 @@ impl Log {
         read(&mut self.shared.state().replica)
     }
 
-    /// Why the log cannot be read any further.
-    pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
-        self.shared.fatal_error(operation)
-    }
-
-    /// Pending calls fail with `Closed`.
+    /// Closes the log. Pending calls fail with `Closed`.
     pub(crate) async fn close(&self) {
         {
             let mut state = self.shared.state();
             self.shared.closed.store(true, Ordering::Release);
-            state.unsent_calls.clear();
-            state.sent_calls.clear();
-            (state.pending_bytes, state.sent_bytes) = (0, 0);
+            state.outbox.clear();
         }
         self.shared.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+impl Deref for Log {
+    type Target = LogShared;
+
+    fn deref(&self) -> &LogShared {
+        &self.shared
     }
 }
 

@@ -1,19 +1,24 @@
+//! Calls of this process that wait for their reply.
+
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dq_core::{Result, Timestamp};
 use tokio::sync::oneshot;
 
 use super::command::CommandReply;
+use super::generation::Generation;
 use super::state::replica::Replica;
-use super::wire;
+use super::wire::{Command, Entry};
 
 pub(super) struct PendingCall {
     /// When the call was made.
     pub(super) at: Timestamp,
+    /// The same by elapsed time.
     pub(super) submitted: Duration,
-    pub(super) command: wire::Command,
+    pub(super) command: Command,
     /// In the log, in bytes.
     pub(super) size: usize,
     /// Whether it may take effect. Shared with the caller.
@@ -22,31 +27,139 @@ pub(super) struct PendingCall {
 }
 
 impl PendingCall {
-    pub(super) fn without_caller(
-        at: Timestamp,
-        submitted: Duration,
-        command: wire::Command,
-    ) -> Self {
+    pub(super) fn without_caller(at: Timestamp, submitted: Duration, command: Command) -> Self {
         let size = command.size();
         Self { at, submitted, command, size, was_sent: Arc::default(), waiter: Box::new(NoCaller) }
     }
 }
 
-/// Sent and not read back yet.
+/// A call that was sent and not read back yet.
 pub(super) struct SentCall {
     pub(super) sequence: u64,
     pub(super) call: PendingCall,
 }
 
+impl SentCall {
+    pub(super) fn to_entry(&self, producer_id: u64) -> Entry {
+        let PendingCall { at, command, .. } = &self.call;
+        Entry { producer_id, sequence: self.sequence, at: *at, command: command.clone() }
+    }
+}
+
+/// The calls of this process that were not read back. A call gets its sequence number when it is
+/// sent.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// Calls that were not sent, oldest first.
+    pub(super) unsent: VecDeque<PendingCall>,
+    /// Calls that were sent, by sequence number.
+    pub(super) sent: VecDeque<SentCall>,
+    /// The size of all these calls in bytes.
+    pub(super) pending_bytes: usize,
+    /// The size of the sent calls in bytes.
+    pub(super) sent_bytes: usize,
+    pub(super) producer_id: u64,
+    pub(super) next_sequence: u64,
+    /// The log has lost own entries that were read back before, so the next rewrite begins a new
+    /// sequence with a new id.
+    pub(super) sequence_lost: bool,
+    /// Entries from this one on were written since the last replay began. Earlier ones that are
+    /// read may be old copies.
+    pub(super) fresh_from: u64,
+    /// The generation into which the sent calls, or the probe, were written.
+    pub(super) written: Option<Generation>,
+}
+
+impl Outbox {
+    pub(super) fn new(producer_id: u64) -> Self {
+        Self { producer_id, next_sequence: 1, fresh_from: 1, ..Self::default() }
+    }
+
+    pub(super) fn enqueue(&mut self, call: PendingCall) {
+        self.pending_bytes += call.size;
+        self.unsent.push_back(call);
+    }
+
+    /// Adds a barrier to the sent calls. It is the first fresh entry, and `append` sends it behind
+    /// the calls that it writes again.
+    pub(super) fn begin_replay(&mut self, at: Timestamp, submitted: Duration) {
+        let call = PendingCall::without_caller(at, submitted, Command::Barrier);
+        self.fresh_from = self.next_sequence;
+        self.pending_bytes += call.size;
+        self.send(call);
+    }
+
+    /// Adds a call to the sent ones. Returns its entry.
+    pub(super) fn send(&mut self, call: PendingCall) -> Entry {
+        let sent = SentCall { sequence: self.next_sequence, call };
+        self.next_sequence += 1;
+        self.sent_bytes += sent.call.size;
+        sent.call.was_sent.store(true, Ordering::Relaxed);
+        let entry = sent.to_entry(self.producer_id);
+        self.sent.push_back(sent);
+        entry
+    }
+
+    /// Removes the oldest sent call if it has this number.
+    pub(super) fn complete(&mut self, sequence: u64) -> Option<PendingCall> {
+        if self.sent.front()?.sequence != sequence {
+            return None;
+        }
+        let SentCall { call, .. } = self.sent.pop_front()?;
+        self.pending_bytes -= call.size;
+        self.sent_bytes -= call.size;
+        Some(call)
+    }
+
+    /// Begins a new sequence with a new producer id. Under the old id, replicas would see a gap
+    /// that nobody can fill: the missing entries were read back before. Entries after the gap have
+    /// no effect, so no call takes effect twice under the new id.
+    pub(super) fn renumber(&mut self, producer_id: u64) {
+        self.producer_id = producer_id;
+        self.fresh_from = 1;
+        for (sequence, sent) in (1..).zip(&mut self.sent) {
+            sent.sequence = sequence;
+        }
+        self.next_sequence = self.sent.len() as u64 + 1;
+    }
+
+    /// Replaces a sent call by a barrier if its caller has given up, because it should not take
+    /// effect this late. A late snapshot part changes no job, and a late `End` completes its
+    /// snapshot.
+    pub(super) fn abandon_if_gone(&mut self, index: usize) {
+        let call = &mut self.sent[index].call;
+        if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
+            let size_before = call.size;
+            call.command = Command::Barrier;
+            call.size = call.command.size();
+            let freed = size_before - call.size;
+            self.pending_bytes -= freed;
+            self.sent_bytes -= freed;
+        }
+    }
+
+    /// Drops all calls.
+    pub(super) fn clear(&mut self) {
+        self.unsent.clear();
+        self.sent.clear();
+        (self.pending_bytes, self.sent_bytes) = (0, 0);
+    }
+}
+
+/// Where and when an entry was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppliedAt {
+    /// The offset of its message in the log.
     pub(crate) offset: u64,
+    /// The entry's time, by its writer's clock.
     pub(crate) now: Timestamp,
     /// Whether the entry begins the snapshot in progress. `false` if another one is in progress.
     pub(crate) begins_snapshot: bool,
 }
 
+/// Waits for the reply of a call.
 pub(super) trait Waiter: Send {
+    /// The caller has given up.
     fn is_gone(&self) -> bool;
 
     /// Gets the state right after the entry. A call that is refused before it is sent gets
@@ -54,7 +167,7 @@ pub(super) trait Waiter: Send {
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
 }
 
-/// For an entry that must be appended although nobody waits.
+/// The waiter of an entry that must be appended although nobody waits.
 pub(super) struct NoCaller;
 
 impl Waiter for NoCaller {
@@ -65,6 +178,7 @@ impl Waiter for NoCaller {
     fn deliver(self: Box<Self>, _: &mut Replica, _: CommandReply, _: AppliedAt) {}
 }
 
+/// Reads the reply and the state for a caller.
 pub(super) struct ReplyReader<T, F> {
     pub(super) result: oneshot::Sender<Result<T>>,
     pub(super) read: F,

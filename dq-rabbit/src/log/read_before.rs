@@ -3,15 +3,18 @@
 use super::generation::Generation;
 use super::state::producers::Producers;
 
+/// What this process had read before its last replays.
 #[derive(Debug, Default)]
 pub(super) struct ReadBefore {
     producers: Producers,
     generation: Generation,
     /// The log goes on without that generation.
     is_lost: bool,
+    /// How many replays have begun.
     replays: u64,
 }
 
+/// Acknowledged entries that the log does not have any more.
 pub(super) struct Loss {
     pub(super) generation: Generation,
     pub(super) entries: u64,
@@ -26,6 +29,7 @@ impl ReadBefore {
         }
     }
 
+    /// The log goes on without this generation.
     pub(super) fn lose(&mut self, generation: Generation) {
         tracing::error!(
             generation = generation.number(),
@@ -38,7 +42,8 @@ impl ReadBefore {
         self.replays
     }
 
-    /// The loss that this replay shows. `None` if there is none, or if another replay has begun.
+    /// Returns the loss that this replay shows; `None` if there is none, or if another replay has
+    /// begun.
     pub(super) fn compare(&mut self, replay: u64, found: &Producers) -> Option<Loss> {
         if self.replays != replay {
             return None;

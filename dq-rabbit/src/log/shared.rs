@@ -1,22 +1,20 @@
 //! The tasks' common state: the replica, pending calls, signals and errors.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Clock, Entropy, Error, ErrorKind, HistoryLimits, Listeners, Result, Timestamp};
+use dq_core::{Clock, Entropy, Error, ErrorKind, HistoryLimits, JobId, Listeners, Result};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
 use super::generation::retention::Retention;
 use super::generation::{DirectoryView, Generation};
-use super::lost::LostPayloads;
-use super::pending::{PendingCall, SentCall};
+use super::pending::Outbox;
 use super::read_before::ReadBefore;
-use super::skew::ClockSkews;
 use super::skipped::{SkippedMessages, SuspectMessages};
 use super::state::replica::Replica;
 use super::wire;
@@ -27,6 +25,9 @@ use crate::topology::Topology;
 
 /// A snapshot may take a fifth of the log's size.
 const CAPACITY_PART: u64 = 5;
+
+/// Further jobs with a lost payload are not counted.
+const MAX_LOST_PAYLOADS: usize = 1_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogSettings {
@@ -53,7 +54,8 @@ pub(crate) struct LogContext {
     pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
-pub(super) struct LogShared {
+/// What the tasks and calls of an open log share.
+pub(crate) struct LogShared {
     state: Mutex<LogState>,
     pub(super) payloads: Arc<PayloadBuffer>,
     /// To `append`: there may be unsent calls.
@@ -76,7 +78,7 @@ pub(super) struct LogShared {
     /// The generation has changed since an own entry was read back, so this process may be far
     /// behind.
     pub(super) may_be_behind: AtomicBool,
-    /// Why the log could not be used last. Cleared when a call completes.
+    /// Why the log could not be used last; `None` again when a call completes.
     last_error: Mutex<Option<Error>>,
     /// Why this process can use the log no more. All calls fail with it.
     fatal: Mutex<Option<Error>>,
@@ -92,7 +94,7 @@ pub(super) struct LogShared {
     pub(super) consume: Arc<AmqpConnection>,
     pub(super) settings: LogSettings,
     pub(super) history_limits: wire::HistoryLimits,
-    /// This process stops after this step.
+    /// A test stops this process after this step.
     #[cfg(test)]
     pub(super) crash_at: Mutex<Option<&'static str>>,
     /// While a test holds this, the process begins to read no generation.
@@ -107,28 +109,14 @@ impl LogSettings {
     }
 }
 
+/// What changes under the lock of an open log.
+#[derive(Default)]
 pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) read_before: ReadBefore,
-    /// Not sent, oldest first.
-    pub(super) unsent_calls: VecDeque<PendingCall>,
-    /// Sent and not read back, by sequence number.
-    pub(super) sent_calls: VecDeque<SentCall>,
-    /// All pending calls' size.
-    pub(super) pending_bytes: usize,
-    pub(super) sent_bytes: usize,
-    pub(super) producer_id: u64,
-    pub(super) next_sequence: u64,
-    /// The log has lost own entries that were read back before, so the next rewrite begins a new
-    /// sequence with a new id.
-    pub(super) sequence_lost: bool,
-    /// Entries from this one on were written since the last replay began. Earlier ones that are
-    /// read may be old copies.
-    pub(super) fresh_from: u64,
-    /// Read and written; `None` until the directory has named one.
+    pub(super) outbox: Outbox,
+    /// The generation that is read and written; `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
-    /// The sent calls, or the probe, were written there.
-    pub(super) written: Option<Generation>,
     /// The newest generation that this process has announced or found in the directory. Limits
     /// `compaction`.
     pub(super) announced: Option<Generation>,
@@ -137,22 +125,23 @@ pub(super) struct LogState {
     pub(super) named: Option<Generation>,
     /// The whole generation was read, without a snapshot.
     pub(super) is_cut_off: bool,
-    /// `None` before the first message.
+    /// Where the next message is read; `None` before the first one.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
-    /// The last change's failure.
+    /// Why the last change of generation failed.
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
-    pub(super) skews: ClockSkews,
-    pub(super) lost_payloads: LostPayloads,
+    /// Jobs that have lost their payload, for `check`.
+    pub(super) lost_payloads: BTreeSet<JobId>,
 }
 
 impl LogState {
-    pub(super) fn enqueue(&mut self, call: PendingCall) {
-        self.pending_bytes += call.size;
-        self.unsent_calls.push_back(call);
+    pub(super) fn add_lost_payload(&mut self, job: JobId) {
+        if self.lost_payloads.len() < MAX_LOST_PAYLOADS && self.lost_payloads.insert(job) {
+            tracing::error!(id = %job, "the log does not have the payload of a job any more");
+        }
     }
 
     /// Whether new jobs wait for the next generation.
@@ -166,18 +155,6 @@ impl LogState {
         if let Some(capacity) = self.replica.usage().capacity {
             self.retention.resize(capacity.saturating_mul(CAPACITY_PART));
         }
-    }
-
-    /// Adds a barrier to the sent calls. It is the first new entry (`fresh_from`), and `append`
-    /// sends it behind the calls that it writes again.
-    pub(super) fn begin_replay(&mut self, at: Timestamp, submitted: Duration) {
-        let call = PendingCall::without_caller(at, submitted, wire::Command::Barrier);
-        let sequence = self.next_sequence;
-        self.fresh_from = sequence;
-        self.next_sequence += 1;
-        self.pending_bytes += call.size;
-        self.sent_bytes += call.size;
-        self.sent_calls.push_back(SentCall { sequence, call });
     }
 
     pub(super) fn needs_compaction(&mut self, now: Duration) -> bool {
@@ -207,30 +184,9 @@ impl LogShared {
         let LogContext { settings, history, clock, entropy, topology, .. } = context;
         let LogContext { publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
-            replica: Replica::unread(),
-            read_before: ReadBefore::default(),
-            unsent_calls: VecDeque::new(),
-            sent_calls: VecDeque::new(),
-            pending_bytes: 0,
-            sent_bytes: 0,
-            producer_id: random_id(&entropy),
-            next_sequence: 1,
-            sequence_lost: false,
-            fresh_from: 1,
-            generation: None,
-            written: None,
-            announced: None,
-            directory: DirectoryView::default(),
-            named: None,
-            is_cut_off: false,
-            next_offset: None,
-            cache: MessageCache::default(),
+            outbox: Outbox::new(random_id(&entropy)),
             retention: Retention::new(settings.size, false, clock.elapsed()),
-            change_failure: None,
-            skipped: SkippedMessages::default(),
-            suspects: SuspectMessages::default(),
-            skews: ClockSkews::default(),
-            lost_payloads: LostPayloads::default(),
+            ..LogState::default()
         };
         Self {
             state: Mutex::new(state),
@@ -288,7 +244,7 @@ impl LogShared {
             .map(|error| copy(error, error.kind(), operation))
     }
 
-    /// No generation can take the call.
+    /// The error of a call that no generation can take.
     pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
         let failure = self.state().change_failure.clone();
         match failure {
@@ -301,14 +257,11 @@ impl LogShared {
     pub(super) fn fail(&self, error: Error) {
         tracing::error!(%error, "the log cannot be read any further");
         *lock(&self.fatal) = Some(error);
-        let mut state = self.state();
-        state.unsent_calls.clear();
-        state.pending_bytes = 0;
-        state.sent_bytes = 0;
-        state.sent_calls.clear();
+        self.state().outbox.clear();
     }
 
-    pub(super) fn fatal_error(&self, operation: &'static str) -> Option<Error> {
+    /// Why the log cannot be read any further.
+    pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
         lock(&self.fatal).as_ref().map(|error| copy(error, error.kind(), operation))
     }
 
@@ -317,17 +270,17 @@ impl LogShared {
         !self.caught_up.load(Ordering::Relaxed) || self.may_be_behind.load(Ordering::Relaxed)
     }
 
-    pub(super) fn generation(&self) -> Option<Generation> {
+    pub(crate) fn generation(&self) -> Option<Generation> {
         self.state().generation
     }
 
-    /// If one object is missing, others may be too.
+    /// Declares the log's objects. If one of them is missing, others may be too.
     pub(super) async fn declare_log(&self) -> Result<()> {
         self.topology.report_missing();
         self.topology.declare_log().await
     }
 
-    /// Tests stop the process at this step.
+    /// A change of generation has taken this step, at which tests stop the process.
     pub(super) async fn reached(&self, step: &'static str) {
         #[cfg(test)]
         if *lock(&self.crash_at) == Some(step) {
@@ -337,6 +290,7 @@ impl LogShared {
         tracing::trace!(step, "a change of generation goes on");
     }
 
+    /// Lets all connections go to another node, if there is one.
     pub(super) fn switch_node(&self) {
         if self.publish.skip_node() {
             tracing::warn!("the node makes no progress; another one is tried");
@@ -346,6 +300,7 @@ impl LogShared {
     }
 }
 
+/// Whether an operator has to mend the cause.
 pub(super) fn is_lasting(error: &Error) -> bool {
     !error.is_retryable() || error.kind() == ErrorKind::Full
 }

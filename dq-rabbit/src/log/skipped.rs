@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use super::wire::{Checksum, SkipReason};
 
+/// Counts skipped messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SkippedMessages {
-    /// Not in the format of the log.
+    /// Messages that are not in the format of the log.
     pub(crate) foreign: u64,
-    /// With a wrong checksum.
+    /// Messages with a wrong checksum.
     pub(crate) damaged: u64,
     pub(crate) last_offset: u64,
 }
@@ -48,21 +49,5 @@ impl SuspectMessages {
 
     pub(super) fn forget_before(&mut self, offset: u64) {
         self.0.retain(|suspect, _| *suspect >= offset);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_message_with_a_wrong_checksum_is_read_again() {
-        let mut suspects = SuspectMessages::default();
-        assert!(suspects.may_skip(1, SkipReason::Foreign, b"foreign"));
-        assert!(!suspects.may_skip(3, SkipReason::Damaged, b"damaged"));
-        assert!(!suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
-        assert!(suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
-        suspects.forget_before(4);
-        assert!(!suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
     }
 }

@@ -10,7 +10,7 @@ use super::shared::LogShared;
 use crate::connect::AmqpChannel;
 use crate::error::{Permission, Refusal, from_use, refusal};
 
-/// A consumer's argument, and a header of each message.
+/// The name of a consumer's argument, and of a header of each message.
 const OFFSET: &str = "x-stream-offset";
 
 pub(super) const READ_OPERATION: &str = "read the log";
@@ -48,7 +48,7 @@ pub(super) async fn consume(
     }
 }
 
-/// As [`consume`], from this offset of the log on.
+/// Starts a consumer like [`consume`], from this offset of the log on.
 pub(super) async fn consume_from(
     shared: &LogShared,
     offset: u64,
@@ -62,6 +62,8 @@ pub(super) async fn consume_from(
     consume(shared, stream, start, prefetch).await
 }
 
+/// Returns the message's offset in its stream.
+///
 /// # Errors
 /// `Incompatible` if the message does not come from a stream.
 pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
@@ -74,7 +76,7 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-/// The generation's beginning is gone.
+/// The error if a generation's beginning is gone.
 pub(super) fn cut_off() -> Error {
     Error::new(ErrorKind::Config, "the broker has deleted the beginning of the log with live jobs")
         .remedy(

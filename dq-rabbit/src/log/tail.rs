@@ -1,5 +1,4 @@
-//! Reads the log from one generation to the next, applies its entries, and completes this process's
-//! calls.
+//! Reads the log from one generation to the next. [`apply`](super::apply) applies what was read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,32 +10,30 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::Consumer;
 use lapin::message::Delivery;
 
+use super::apply::{Progress, apply_all};
 use super::cache::MessageCache;
-use super::command::CommandReply;
 use super::generation::Generation;
 use super::generation::directory::{self, Arrival};
-use super::generation::retention::SnapshotStep;
 use super::history::sync_limits;
 use super::loss;
-use super::pending::AppliedAt;
-use super::shared::{LogShared, LogState};
+use super::shared::LogShared;
 use super::skipped::{SkippedMessages, SuspectMessages};
-use super::state::replica::{Applied, Replica};
 use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error};
-use super::wire::{self, Command, Entry, Message};
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
 
+/// Messages that the broker sends ahead.
 const PREFETCH: u16 = 256;
 /// Messages that are applied and acknowledged together.
 const BATCH: usize = 64;
 /// How long to wait for the message at an offset, then for any reply, which shows whether the
 /// broker responds at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Then another node is tried: this one may have no replica of the stream.
+/// Another node is tried after this many failures: this one may have no replica of the stream.
 const ATTEMPTS_PER_NODE: usize = 20;
+/// Between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After an error that a retry does not mend. Attempts append to the directory.
+/// The pause after an error that a retry does not mend, because attempts append to the directory.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped, or until [`LogShared::fail`].
@@ -46,10 +43,13 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.clock.sleep(pause).await;
         match read(&shared).await {
-            Ok(is_closed) => {
-                tracing::debug!(is_closed, "reading the log starts again");
+            Ok(end) => {
+                tracing::debug!(?end, "reading the log starts again");
+                if end == ReadEnd::Replay {
+                    reset(&shared);
+                }
                 failures = 0;
-                pause = if is_closed { Duration::ZERO } else { PAUSE };
+                pause = if end == ReadEnd::Closed { Duration::ZERO } else { PAUSE };
             }
             Err(ReadFailure::Contents(error)) => {
                 shared.fail(error);
@@ -70,10 +70,21 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
+/// Why reading on one channel ends.
+#[derive(Debug, PartialEq, Eq)]
+enum ReadEnd {
+    /// The generation was closed, and the next one is read.
+    Closed,
+    /// Reading starts again at the message read last.
+    StartAgain,
+    /// The log is not the one that was read before, or has lost a part of it.
+    Replay,
+}
+
 enum ReadFailure {
-    /// Retried, even if the error is not retryable.
+    /// The broker has failed. Reading is retried, even if the error is not retryable.
     Broker(Error),
-    /// An entry that cannot be decoded. Not retried.
+    /// An entry cannot be decoded, and reading ends.
     Contents(Error),
 }
 
@@ -83,9 +94,8 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel, starting at the message read last. Returns whether the generation was
-/// closed; otherwise reading has to start again.
-async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
+/// Reads on one channel, starting at the message read last.
+async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     let generation = match shared.generation() {
         Some(generation) => generation,
         None => locate(shared).await?,
@@ -93,45 +103,24 @@ async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
     let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
     let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
     let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
-        missing(shared, generation, last.is_some()).await?;
-        return Ok(false);
+        return Ok(handle_missing(shared, generation, last.is_some()).await?);
     };
     #[cfg(test)]
     drop(shared.may_begin_to_read.lock().await);
     // After the consumer was accepted, because its stream may have been created again.
     if directory::may_be_deleted(shared, generation).await? {
-        tracing::info!(
-            generation = generation.number(),
-            "this generation of the log may have been deleted; the log is replayed"
-        );
-        reset(shared);
-        return Ok(false);
+        let generation = generation.number();
+        tracing::info!(generation, "this generation of the log may have been deleted");
+        return Ok(ReadEnd::Replay);
     }
     let mut last_again = None;
     if let Some(last) = &last {
         last_again = read_again(shared, &channel, last, &mut consumer).await?;
         if last_again.is_none() {
-            reset(shared);
-            return Ok(false);
+            return Ok(ReadEnd::Replay);
         }
     }
-    loop {
-        let delivery = match last_again.take() {
-            Some(last_again) => Some(Ok(last_again)),
-            None => tokio::select! {
-                delivery = consumer.next() => delivery,
-                () = shared.reader_stuck.notified() => None,
-            },
-        };
-        // Closed, or `append` reports that confirmed entries are not read back.
-        let Some(delivery) = delivery else { return Ok(false) };
-        let mut batch = vec![delivery];
-        while batch.len() < BATCH {
-            match consumer.next().now_or_never() {
-                Some(Some(delivery)) => batch.push(delivery),
-                _ => break,
-            }
-        }
+    while let Some(batch) = next_batch(shared, &mut consumer, last_again.take()).await {
         let mut last_tag = None;
         let mut messages = Vec::with_capacity(batch.len());
         for delivery in batch {
@@ -140,37 +129,69 @@ async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
             let offset = offset_of(&delivery).map_err(ReadFailure::Contents)?;
             messages.push((generation.offset(offset), Bytes::from(delivery.data)));
         }
-        if has_gap(shared, &messages) && !next_is_retained(shared).await? {
-            tracing::warn!(
-                "the broker deleted messages before they were read; the log is replayed"
-            );
-            reset(shared);
-            return Ok(false);
-        }
-        if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
-            return Ok(false);
-        }
-        let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
-        if is_cut_off {
-            if directory::fall_back(shared, generation).await? {
-                reset(shared);
-                return Ok(false);
-            }
-            shared.record_error(cut_off());
-        }
-        if shared.generation() != Some(generation) {
-            return Ok(true);
+        if let Some(end) = apply_batch(shared, generation, messages).await? {
+            return Ok(end);
         }
         if let Some(tag) = last_tag {
             let acked = channel.ack(tag, true).await;
             acked.map_err(|error| read_error(shared, &error))?;
         }
     }
+    Ok(ReadEnd::StartAgain)
 }
 
+/// Waits for a delivery, and takes further ones that have arrived. `None` if the consumer has ended,
+/// or if `append` reports that confirmed entries are not read back.
+async fn next_batch(
+    shared: &LogShared,
+    consumer: &mut Consumer,
+    first: Option<Delivery>,
+) -> Option<Vec<lapin::Result<Delivery>>> {
+    let first = match first {
+        Some(delivery) => Ok(delivery),
+        None => tokio::select! {
+            delivery = consumer.next() => delivery?,
+            () = shared.reader_stuck.notified() => return None,
+        },
+    };
+    let mut batch = vec![first];
+    while batch.len() < BATCH
+        && let Some(Some(delivery)) = consumer.next().now_or_never()
+    {
+        batch.push(delivery);
+    }
+    Some(batch)
+}
+
+/// Applies messages, each with its offset in the log. Returns why reading ends, unless it goes on in
+/// this generation.
+async fn apply_batch(
+    shared: &LogShared,
+    generation: Generation,
+    messages: Vec<(u64, Bytes)>,
+) -> Result<Option<ReadEnd>, ReadFailure> {
+    if has_gap(shared, &messages) && !next_is_retained(shared).await? {
+        tracing::warn!("the broker deleted messages before they were read; the log is replayed");
+        return Ok(Some(ReadEnd::Replay));
+    }
+    if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
+        return Ok(Some(ReadEnd::StartAgain));
+    }
+    let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
+    if is_cut_off {
+        if directory::fall_back(shared, generation).await? {
+            return Ok(Some(ReadEnd::Replay));
+        }
+        shared.record_error(cut_off());
+    }
+    let is_closed = shared.generation() != Some(generation);
+    Ok(is_closed.then_some(ReadEnd::Closed))
+}
+
+/// Learns from the directory where to start.
 async fn locate(shared: &LogShared) -> Result<Generation> {
     let generation = directory::locate(shared).await?;
-    // Progress for waiting calls.
+    // For waiting calls, this is progress.
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
@@ -180,7 +201,12 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-async fn missing(shared: &Arc<LogShared>, generation: Generation, was_read: bool) -> Result<()> {
+/// Handles a generation that the broker does not find.
+async fn handle_missing(
+    shared: &LogShared,
+    generation: Generation,
+    was_read: bool,
+) -> Result<ReadEnd> {
     let arrival = if was_read {
         Arrival::Read
     } else if shared.state().next_offset.is_some() {
@@ -188,14 +214,12 @@ async fn missing(shared: &Arc<LogShared>, generation: Generation, was_read: bool
     } else {
         Arrival::Directory
     };
-    if !directory::restore(shared, generation, arrival).await? {
-        tracing::warn!(
-            generation = generation.number(),
-            "the broker has no such generation of the log"
-        );
-        reset(shared);
+    if directory::restore(shared, generation, arrival).await? {
+        return Ok(ReadEnd::StartAgain);
     }
-    Ok(())
+    let generation = generation.number();
+    tracing::warn!(generation, "the broker has no such generation of the log");
+    Ok(ReadEnd::Replay)
 }
 
 /// Whether offsets are missing. That proves no loss, because the broker uses offsets for its own
@@ -209,6 +233,7 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     })
 }
 
+/// Whether the broker still has the message that is read next.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let Some(next) = shared.state().next_offset else { return Ok(true) };
     let generation = Generation::of(next);
@@ -223,6 +248,7 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     }
 }
 
+/// The message read last, with its offset.
 fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
@@ -264,19 +290,19 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
         let mut state = shared.state();
         let generation = state.generation.take();
         state.next_offset = None;
-        let replica = std::mem::replace(&mut state.replica, Replica::unread());
+        let replica = std::mem::take(&mut state.replica);
         state.read_before.begin_replay(replica.into_producers(), generation);
         state.cache = MessageCache::default();
         state.skipped = SkippedMessages::default();
         state.suspects = SuspectMessages::default();
-        state.begin_replay(shared.clock.now(), shared.clock.elapsed());
+        state.outbox.begin_replay(shared.clock.now(), shared.clock.elapsed());
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let caught_up = async {
             while sync_limits(&shared, READ_OPERATION).await.is_err()
-                && shared.fatal_error(READ_OPERATION).is_none()
+                && shared.failure(READ_OPERATION).is_none()
             {
                 shared.clock.sleep(PAUSE).await;
             }
@@ -288,168 +314,4 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
         };
         shared.stop.run_until_cancelled(report).await;
     });
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
-    All,
-    /// One message has to be read again.
-    Suspect,
-}
-
-/// Wakes a queue's listeners if its next due time is earlier now.
-pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
-    // All messages have been read by now, so their leases last from now on.
-    let read_at = shared.clock.elapsed();
-    let mut progress = Progress::All;
-    let earlier = {
-        let mut state = shared.state();
-        for (offset, message) in messages {
-            if state.next_offset.is_some_and(|next| offset < next) {
-                // The last message is read again when reading restarts.
-                continue;
-            }
-            if progress == Progress::Suspect {
-                // Read again with the first one.
-                if let Message::Skipped(reason) = wire::decode(&message)? {
-                    state.suspects.may_skip(offset, reason, &message);
-                }
-                continue;
-            }
-            if state.next_offset.is_none() {
-                state.replica = Replica::starting_at(offset);
-            }
-            let entries = match wire::decode(&message)? {
-                Message::Batch(batch) => batch.entries,
-                Message::Skipped(reason) if !state.suspects.may_skip(offset, reason, &message) => {
-                    tracing::warn!(
-                        offset,
-                        "a message in the log is read again before it is skipped"
-                    );
-                    progress = Progress::Suspect;
-                    continue;
-                }
-                Message::Skipped(reason) => {
-                    state.skipped.count(offset, reason);
-                    Vec::new()
-                }
-            };
-            state.suspects.forget_before(offset + 1);
-            state.retention.add_message(message.len() as u64);
-            state.cache.push(offset, message);
-            state.next_offset = Some(offset + 1);
-            for (index, entry) in entries.into_iter().enumerate() {
-                state.retention.add_entry(&entry.command, entry.command.snapshot_bytes());
-                apply(shared, &mut state, read_at, offset, index as u32, entry);
-                if state.replica.is_closed() {
-                    break;
-                }
-            }
-            shared.messages_read.fetch_add(1, Ordering::Relaxed);
-            if state.replica.is_closed() {
-                // The generation's rest has no effect. Its writers write it again.
-                let next = Generation::of(offset).next();
-                state.begin_generation(next, shared.settings.size, shared.clock.elapsed());
-                state.next_offset = Some(next.offset(0));
-                shared.may_be_behind.store(true, Ordering::Relaxed);
-                shared.moved.notify_one();
-                break;
-            }
-        }
-        if state.replica.is_ready() { state.replica.machine().take_hints() } else { Vec::new() }
-    };
-    for (queue, due) in earlier {
-        shared.listeners.wake(&queue, due);
-    }
-    Ok(progress)
-}
-
-fn apply(
-    shared: &LogShared,
-    state: &mut LogState,
-    read_at: Duration,
-    offset: u64,
-    index: u32,
-    entry: Entry,
-) {
-    let (sequence, now) = (entry.sequence, entry.at);
-    let is_own = entry.producer_id == state.producer_id;
-    if !is_own && shared.caught_up.load(Ordering::Relaxed) {
-        state.skews.observe(entry.producer_id, now, shared.clock.now(), read_at);
-    }
-    let is_barrier = matches!(entry.command, Command::Barrier);
-    let step = SnapshotStep::of(&entry.command);
-    // This process holds the lease, and has counted since then.
-    let own_call = state.sent_calls.front().filter(|sent| is_own && sent.sequence == sequence);
-    state.replica.set_seen(own_call.map_or(read_at, |sent| sent.call.submitted));
-    let applied = state.replica.apply(offset, index, entry);
-    if let (Applied::Reply(_), Some(step)) = (&applied, step) {
-        state.retention.observe(offset, step, shared.clock.elapsed());
-    }
-    match applied {
-        Applied::Reply(reply) if is_own => {
-            // If the entry began the snapshot in progress, this process writes it.
-            let begins_snapshot = state.retention.is_in_progress(offset);
-            let at = AppliedAt { offset, now, begins_snapshot };
-            complete(shared, state, sequence, Some(reply), at);
-            if state.needs_compaction(shared.clock.elapsed()) {
-                shared.compaction_due.notify_one();
-            }
-        }
-        Applied::Duplicate if is_own => {
-            // A waiting call took effect before the restored snapshot. Its reply is lost, except a
-            // barrier's, which has no result.
-            let at = AppliedAt { offset, now, begins_snapshot: false };
-            let reply = is_barrier.then_some(CommandReply::Done);
-            complete(shared, state, sequence, reply, at);
-        }
-        Applied::Gap { last } if is_own => {
-            let first_pending = state.sent_calls.front().map_or(sequence, |sent| sent.sequence);
-            // The log has lost entries that were read back. Only a fresh entry shows it: earlier
-            // ones may be copies that followed a gap.
-            state.sequence_lost |= sequence >= state.fresh_from && first_pending > last + 1;
-            shared.has_gap.notify_one();
-        }
-        Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
-        // Collected until a snapshot is complete; `restore` then returns the entries after it.
-        Applied::Deferred => {
-            state.replica.set_seen(read_at);
-            // A fresh entry that this process waits for is at the log's end, so no snapshot
-            // follows.
-            let is_awaited = state.sent_calls.front().is_some_and(|sent| sent.sequence <= sequence);
-            state.is_cut_off |= is_own && is_awaited && sequence >= state.fresh_from;
-            let later_entries = state.replica.restore();
-            if state.replica.is_ready() {
-                state.retention.complete();
-                state.is_cut_off = false;
-            }
-            for (offset, index, entry) in later_entries {
-                apply(shared, state, read_at, offset, index, entry);
-            }
-        }
-    }
-}
-
-/// Completes the oldest sent call if it has this number. Without a reply, the call fails with
-/// `OutcomeUnknown`.
-fn complete(
-    shared: &LogShared,
-    state: &mut LogState,
-    sequence: u64,
-    reply: Option<CommandReply>,
-    at: AppliedAt,
-) {
-    if state.sent_calls.front().is_none_or(|sent| sent.sequence != sequence) {
-        return;
-    }
-    let Some(sent) = state.sent_calls.pop_front() else { return };
-    state.pending_bytes -= sent.call.size;
-    state.sent_bytes -= sent.call.size;
-    shared.read_back.notify_one();
-    if let Some(reply) = reply {
-        shared.caught_up.store(true, Ordering::Relaxed);
-        shared.may_be_behind.store(false, Ordering::Relaxed);
-        shared.clear_error();
-        sent.call.waiter.deliver(&mut state.replica, reply, at);
-    }
 }

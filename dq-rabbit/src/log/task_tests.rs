@@ -11,11 +11,13 @@ use dq_core::{
 };
 use futures_util::{FutureExt, poll};
 
-use super::append::{has_budget, next_message, rewrite};
+use super::append::has_budget;
+use super::apply::{Progress, apply_all};
 use super::generation::Generation;
+use super::outgoing::{next_message, rewrite};
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
-use super::tail::{self, Progress};
+use super::tail;
 use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
@@ -44,11 +46,11 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
         let mut state = shared.state();
         for sequence in 1..=calls {
             let call = call(&shared);
-            state.pending_bytes += call.size;
-            state.sent_bytes += call.size;
-            state.sent_calls.push_back(SentCall { sequence, call });
+            state.outbox.pending_bytes += call.size;
+            state.outbox.sent_bytes += call.size;
+            state.outbox.sent.push_back(SentCall { sequence, call });
         }
-        state.next_sequence = calls + 1;
+        state.outbox.next_sequence = calls + 1;
     }
     begin(&shared, generation);
     Arc::new(shared)
@@ -69,13 +71,13 @@ fn begin(shared: &LogShared, generation: Generation) {
 
 /// Reads entries of this process, one message each.
 fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
-    let (producer_id, at) = (shared.state().producer_id, shared.clock.now());
+    let (producer_id, at) = (shared.state().outbox.producer_id, shared.clock.now());
     let message = |(offset, (sequence, command)): (u64, &(u64, Command))| {
         let entry = Entry { producer_id, sequence: *sequence, at, command: command.clone() };
         (offset, Bytes::from(encode(&[entry])))
     };
     let messages = (first..).zip(entries).map(message).collect();
-    tail::apply_all(shared, messages).unwrap();
+    apply_all(shared, messages).unwrap();
 }
 
 fn read_barriers(shared: &LogShared, first: u64, sequences: &[u64]) {
@@ -84,7 +86,7 @@ fn read_barriers(shared: &LogShared, first: u64, sequences: &[u64]) {
 }
 
 fn awaited(shared: &LogShared) -> Vec<u64> {
-    shared.state().sent_calls.iter().map(|sent| sent.sequence).collect()
+    shared.state().outbox.sent.iter().map(|sent| sent.sequence).collect()
 }
 
 #[tokio::test]
@@ -96,7 +98,7 @@ async fn a_damaged_message_is_read_again_and_skipped_if_it_is_the_same() {
     damaged[5] ^= 1;
     let read = |offset, message: &[u8]| {
         let message = Bytes::copy_from_slice(message);
-        let progress = tail::apply_all(&shared, vec![(offset, message)]).unwrap();
+        let progress = apply_all(&shared, vec![(offset, message)]).unwrap();
         let state = shared.state();
         (progress, state.next_offset, state.skipped.damaged)
     };
@@ -112,8 +114,8 @@ async fn a_process_that_reads_nothing_back_writes_little() {
     let mut sent = 0;
     while has_budget(&shared, &shared.state()) {
         let job = dq_testkit::fixture::job("q").payload(vec![1; 300 * 1024]);
-        let call = call_of(&shared, Command::Schedule(vec![job.try_into().unwrap()]));
-        shared.state().enqueue(call);
+        let call = call_of(&shared, Command::Schedule(vec![job.into()]));
+        shared.state().outbox.enqueue(call);
         assert!(next_message(&shared).0.is_some());
         sent += 1;
     }
@@ -142,7 +144,7 @@ async fn old_copies_after_a_gap_are_no_sign_of_loss() {
     begin(&shared, Generation::FIRST);
     // The first one is a copy of the second call.
     read_barriers(&shared, 0, &[2, 1, 2, 3]);
-    assert!(!shared.state().sequence_lost);
+    assert!(!shared.state().outbox.sequence_lost);
     assert_eq!(awaited(&shared), [4], "the barrier of the replay");
 }
 
@@ -150,19 +152,19 @@ async fn old_copies_after_a_gap_are_no_sign_of_loss() {
 async fn the_barrier_of_a_replay_shows_that_the_log_has_lost_entries() {
     let shared = shared(Generation::FIRST, 3);
     read_barriers(&shared, 0, &[1, 2]);
-    let producer_id = shared.state().producer_id;
+    let producer_id = shared.state().outbox.producer_id;
     tail::reset(&shared);
     begin(&shared, Generation::FIRST);
     // The log has lost both, and the third may be an old copy.
     read_barriers(&shared, 0, &[3]);
-    assert!(!shared.state().sequence_lost);
-    shared.state().sent_calls[0].call.size = 1 << 20;
+    assert!(!shared.state().outbox.sequence_lost);
+    shared.state().outbox.sent[0].call.size = 1 << 20;
     let (probe, last) = rewrite(&shared, 1);
     assert_eq!((probe.len(), last), (2, Some(3)), "with the barrier");
     read_barriers(&shared, 1, &[3, 4]);
-    assert!(shared.state().sequence_lost);
+    assert!(shared.state().outbox.sequence_lost);
     rewrite(&shared, 1);
-    assert_ne!(shared.state().producer_id, producer_id);
+    assert_ne!(shared.state().outbox.producer_id, producer_id);
     assert_eq!(awaited(&shared), [1, 2]);
 }
 
@@ -171,7 +173,7 @@ async fn calls_that_were_sent_are_first_in_the_next_generation() {
     let shared = shared(Generation::FIRST, 1);
     rewrite(&shared, usize::MAX);
     let call_again = call(&shared);
-    shared.state().enqueue(call_again);
+    shared.state().outbox.enqueue(call_again);
     begin(&shared, Generation::new(1));
     assert!(next_message(&shared).0.is_none(), "it would follow a gap");
     assert_eq!(rewrite(&shared, usize::MAX).0.len(), 1);
@@ -201,15 +203,15 @@ async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
     let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
     let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
     let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
-    let new = Command::Schedule(vec![job.try_into().unwrap()]);
+    let new = Command::Schedule(vec![job.into()]);
     for command in [new, Command::Settle(vec![again])] {
         let call = call_of(&shared, command);
-        shared.state().enqueue(call);
+        shared.state().outbox.enqueue(call);
     }
     assert!(next_message(&shared).0.is_some());
     let state = shared.state();
-    assert!(matches!(state.sent_calls[0].call.command, Command::Settle(_)));
-    assert!(matches!(state.unsent_calls[0].command, Command::Schedule(_)));
+    assert!(matches!(state.outbox.sent[0].call.command, Command::Settle(_)));
+    assert!(matches!(state.outbox.unsent[0].command, Command::Schedule(_)));
 }
 
 #[tokio::test]
@@ -217,7 +219,7 @@ async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
     let shared = shared(Generation::FIRST, 0);
     let new = || {
         let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
-        Command::Schedule(vec![job.try_into().unwrap()])
+        Command::Schedule(vec![job.into()])
     };
     let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
     let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();

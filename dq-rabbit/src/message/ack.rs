@@ -9,14 +9,16 @@ use tokio::sync::Notify;
 
 use crate::connect::AmqpChannel;
 
+/// Knows the deliveries of a channel, and acknowledges those that are processed.
 #[derive(Debug)]
 pub(crate) struct AckTracker {
     channel: AmqpChannel,
     tags: Mutex<Tags>,
-    /// A delivery can be acknowledged.
+    /// Signals that a delivery can be acknowledged.
     processed: Notify,
 }
 
+/// Delivery tags, by which the broker numbers a channel's deliveries from 1.
 #[derive(Debug, Default)]
 struct Tags {
     /// All tags up to this one have arrived. Several consumers share the channel, so tags may come
@@ -41,7 +43,6 @@ impl Tags {
     fn arrive(&mut self, tag: u64) {
         self.pending.insert(tag);
         self.out_of_order.insert(tag);
-        // Tags count from one without gaps.
         while self.out_of_order.remove(&(self.contiguous + 1)) {
             self.contiguous += 1;
         }
@@ -64,6 +65,7 @@ pub(crate) struct AckHandle {
     delivery: Arc<PendingDelivery>,
 }
 
+/// A delivery that is being processed, in one or more shares.
 #[derive(Debug)]
 struct PendingDelivery {
     tracker: Arc<AckTracker>,
@@ -72,7 +74,7 @@ struct PendingDelivery {
 }
 
 impl AckHandle {
-    /// The delivery is acknowledged after the last share.
+    /// Splits the handle into shares. The delivery is acknowledged after the last one.
     pub(crate) fn split(self, shares: usize) -> impl Iterator<Item = Self> {
         self.delivery.shares.fetch_add(shares, Ordering::Relaxed);
         let delivery = Arc::clone(&self.delivery);
@@ -107,6 +109,7 @@ impl AckTracker {
         &self.channel
     }
 
+    /// Adds a delivery with this tag.
     pub(crate) fn track(self: &Arc<Self>, tag: u64) -> AckHandle {
         lock(&self.tags).arrive(tag);
         let shares = AtomicUsize::new(1);

@@ -14,12 +14,13 @@ use super::job_message::{JobMessage, PublishedJob};
 /// The default concurrency of a queue. One runner gets a message's jobs; jobs without a slot wait
 /// for one, or for another runner.
 const MAX_JOBS: usize = 16;
-/// For messages with several jobs, approximately.
+/// The largest message with several jobs, approximately.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Allowed between a message's due times. The consumer keeps the later jobs for this much longer.
+/// How far apart the due times in a message may be after a short delay. The consumer keeps the
+/// later jobs for this much longer.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
-/// With long delays, due times may differ by this part.
+/// After a long delay, due times may differ by this part of it.
 const SPREAD_DIVISOR: i64 = 16;
 
 /// Groups each queue's jobs, in order of their due times.
@@ -70,49 +71,31 @@ mod tests {
         PublishedJob::new(1, &job, due)
     }
 
-    /// Each message's delays in milliseconds.
-    fn batched(jobs: Vec<PublishedJob>) -> Vec<Vec<u64>> {
+    /// The delays of each message's jobs in milliseconds.
+    fn batched<const N: usize>(jobs: [PublishedJob; N]) -> Vec<Vec<u64>> {
         let millis = |job: &PublishedJob| (job.due.as_millis() - NOW.as_millis()).unsigned_abs();
-        batch(jobs, NOW).iter().map(|message| message.0.iter().map(millis).collect()).collect()
+        let messages = batch(jobs.into(), NOW);
+        messages.iter().map(|message| message.0.iter().map(millis).collect()).collect()
     }
 
     #[test]
-    fn jobs_that_are_due_at_nearly_the_same_time_share_a_message() {
-        let jobs = [5_000, 3_000, 4_001, 4_000, 3_500].map(|due| job("mail", due, 10));
-        assert_eq!(batched(jobs.into()), [vec![3_000, 3_500, 4_000], vec![4_001, 5_000]]);
-    }
-
-    #[test]
-    fn the_spread_grows_with_the_delay() {
-        let jobs = [160, 165, 170, 171].map(|minutes| job("mail", minutes * MINUTE, 10));
-        let expected = [vec![160, 165, 170], vec![171]];
-        assert_eq!(
-            batched(jobs.into()),
-            expected.map(|dues| dues.iter().map(|due| due * MINUTE).collect::<Vec<_>>())
-        );
-    }
-
-    #[test]
-    fn queues_do_not_share_messages() {
-        let jobs = ["mail", "sms", "mail"].map(|queue| job(queue, MINUTE, 10));
-        assert_eq!(batched(jobs.into()), [vec![MINUTE, MINUTE], vec![MINUTE]]);
+    fn jobs_of_a_queue_that_are_due_at_nearly_the_same_time_share_a_message() {
+        let seconds = [5_000, 3_000, 4_001, 4_000, 3_500].map(|due| job("mail", due, 10));
+        assert_eq!(batched(seconds), [vec![3_000, 3_500, 4_000], vec![4_001, 5_000]]);
+        let hours = [9_600_000, 9_900_000, 10_200_000, 10_260_000].map(|due| job("mail", due, 10));
+        let expected = [vec![9_600_000, 9_900_000, 10_200_000], vec![10_260_000]];
+        assert_eq!(batched(hours), expected, "the spread grows with the delay");
+        let queues = ["mail", "sms", "mail"].map(|queue| job(queue, MINUTE, 10));
+        assert_eq!(batched(queues), [vec![MINUTE, MINUTE], vec![MINUTE]]);
     }
 
     #[test]
     fn messages_are_limited_in_jobs_and_bytes() {
-        let many = (0..70).map(|_| job("mail", MINUTE, 10)).collect();
-        let sizes: Vec<_> = batched(many).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [16, 16, 16, 16, 6]);
+        let sizes = |messages: Vec<Vec<u64>>| messages.iter().map(Vec::len).collect::<Vec<_>>();
+        let many = std::array::from_fn::<_, 70, _>(|_| job("mail", MINUTE, 10));
+        assert_eq!(sizes(batched(many)), [16, 16, 16, 16, 6]);
         let large = [MAX_BYTES * 2, 10, 10, MAX_BYTES / 2, MAX_BYTES / 2 + 1];
-        let large = large.map(|bytes| job("mail", MINUTE, bytes)).into();
-        let sizes: Vec<_> = batched(large).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [1, 3, 1]);
-    }
-
-    #[test]
-    fn overdue_jobs_are_batched_too() {
-        let jobs = [job("mail", 0, 10), job("mail", 900, 10)].into();
-        let later = NOW + Duration::from_secs(3600);
-        assert_eq!(batch(jobs, later).len(), 1);
+        let large = large.map(|bytes| job("mail", MINUTE, bytes));
+        assert_eq!(sizes(batched(large)), [1, 3, 1]);
     }
 }

@@ -19,7 +19,7 @@ use crate::message::{AckTracker, JobMessage};
 use crate::topology::Topology;
 use crate::topology::names::Topic;
 
-/// Pause after an attempt to consume. It doubles after each failure.
+/// Pause after an attempt to consume. It doubles after each failure, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -40,6 +40,7 @@ struct Shared {
     prefetch: u16,
     /// The channel of all consumers; `None` before the first.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
+    /// The queues for which a task runs.
     consumed: Mutex<HashSet<QueueName>>,
     stop: CancellationToken,
 }
@@ -137,6 +138,7 @@ impl Shared {
         from_lapin("consume", LostReply::Unavailable, &self.broker.info, error)
     }
 
+    /// The open channel, or a new one.
     async fn channel(&self) -> Result<Arc<AckTracker>> {
         let mut current = self.channel.lock().await;
         if let Some(acks) = &*current

@@ -1,10 +1,10 @@
 //! Handles deliveries from the ready queues: job messages, and other programs' *foreign messages*.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Clock, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
+use dq_core::{JobId, Listeners, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
 
 use crate::engine::Engine;
@@ -13,11 +13,11 @@ use crate::log::{Replica, ReplicaJob, command, wire};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
-/// Pause before a delivery is handled again. `retry_until_ok` doubles it up to the maximum.
+/// Pause before a delivery is handled again. `retry_until_ok` doubles it, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
-const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Handles what the ready queues deliver.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
@@ -26,14 +26,14 @@ pub(crate) struct DeliveryHandler {
 
 /// The next step for a delivered job.
 enum Disposition {
-    /// It is due soon, at this time.
+    /// The job is due soon, at this time.
     Buffer(Timestamp),
-    /// It is due much later: its delay exceeded the ladder's, or its message's first job was due
-    /// earlier.
+    /// The job is due much later: its delay exceeded the ladder's, or its message's first job was
+    /// due earlier.
     Republish(ReplicaJob),
-    /// It is leased, has ended, has another payload, or has a newer message.
+    /// The job is leased, has ended, has another payload, or has a newer message.
     Drop,
-    /// It belongs to another log, and this one does not contain it.
+    /// The job belongs to another log, and this one does not contain it.
     Schedule,
     /// The replica is being restored.
     Retry,
@@ -41,7 +41,7 @@ enum Disposition {
 
 type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-/// Jobs that are due after `buffer_until` do not go into the buffer.
+/// Decides by the replica. Jobs that are due after `buffer_until` do not go into the buffer.
 fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
@@ -70,6 +70,7 @@ impl DeliveryHandler {
         self.dispatch(jobs.into_iter().zip(acks).collect());
     }
 
+    /// Handles each job as its disposition says. What needs the broker goes on in the background.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
         let buffer_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
@@ -130,10 +131,8 @@ impl DeliveryHandler {
 
     async fn republish(self: Arc<Self>, delivered: DeliveredJobs) {
         let (jobs, acks): (Vec<_>, Vec<_>) = delivered.into_iter().unzip();
-        self.retry_until_ok(|| {
-            self.engine.publisher.publish("publish", jobs.clone(), self.engine.log.now())
-        })
-        .await;
+        let Engine { publisher, log, .. } = &*self.engine;
+        self.retry_until_ok(|| publisher.publish(jobs.clone(), log.now())).await;
         acks.into_iter().for_each(AckHandle::ack);
     }
 
@@ -153,7 +152,8 @@ impl DeliveryHandler {
         };
         let (unknown, log_id) = self.retry_until_ok(find_unknown).await;
         let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
-        let unknown: Vec<_> = unknown.map(|((job, _), _)| wire_job(job.to_new_job())).collect();
+        let unknown: Vec<wire::NewJob> =
+            unknown.map(|((job, _), _)| job.to_new_job().into()).collect();
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
@@ -188,15 +188,6 @@ impl DeliveryHandler {
         });
     }
 
-    /// Frees payloads that are not needed any more, every minute until the handler is dropped.
-    pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
-        loop {
-            clock.sleep(PRUNE_INTERVAL).await;
-            let Some(handler) = handler.upgrade() else { return };
-            handler.engine.prune_payloads();
-        }
-    }
-
     /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
     /// message would count towards the prefetch limit as long as the connection lasts.
     async fn retry_until_ok<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
@@ -210,8 +201,4 @@ impl DeliveryHandler {
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }
     }
-}
-
-fn wire_job(job: NewJob) -> wire::NewJob {
-    job.try_into().expect("these options have a form in the log")
 }

@@ -16,16 +16,17 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
 
 const TYPE: &str = "dq.carrier.1";
-/// In all formats. A message may wait for years, so another version may have written it.
+/// The type of all formats. A message may wait for years, so another version may have written it.
 const TYPE_PREFIX: &str = "dq.carrier.";
 
-/// The first job's due time in Unix milliseconds.
+/// Header: the first job's due time in Unix milliseconds.
 const DUE: &str = "dq-due";
-/// Number of jobs.
+/// Header: number of jobs.
 const JOBS: &str = "dq-jobs";
 /// Header: delay for the plugin, in milliseconds.
 const DELAY: &str = "x-delay";
 
+/// A job in a message. The fields' order is the format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(crate) struct PublishedJob {
@@ -54,7 +55,7 @@ impl PublishedJob {
         }
     }
 
-    /// A replica's job, which has neither headers nor payload.
+    /// Copies a replica's job, which has neither headers nor payload.
     pub(crate) fn from_job(log_id: u64, job: &Job, headers: Headers, payload: Bytes) -> Self {
         Self {
             log_id,
@@ -68,8 +69,8 @@ impl PublishedJob {
         }
     }
 
-    /// A new job for a log that does not contain it. It has all attempts and no pin, because the
-    /// message has neither.
+    /// Makes a new job for a log that does not contain it. It has all attempts and no pinned id,
+    /// because the message says nothing about them.
     pub(crate) fn to_new_job(&self) -> NewJob {
         let mut job = NewJob::new(self.id, self.queue.clone(), self.due, self.payload.clone());
         job.key.clone_from(&self.key);
@@ -116,8 +117,8 @@ impl JobMessage {
             .with_headers(table)
     }
 
-    /// `None` if it is not a job message. Another version's message has no jobs, and they run from
-    /// the log.
+    /// Parses a delivery; `None` if it is not a job message. Another version's message yields no
+    /// jobs, and they run from the log.
     pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<PublishedJob>> {
         match delivery.properties.kind().as_ref()?.as_str() {
             TYPE => postcard::from_bytes(&delivery.data).ok(),
@@ -173,10 +174,9 @@ ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061
 
         let properties = message.properties(Some(1_000));
         assert_eq!(*properties.delivery_mode(), Some(2));
-        let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
-        assert_eq!(text(properties.kind()).as_deref(), Some("dq.carrier.1"));
-        let id = text(properties.message_id());
-        assert_eq!(id.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
+        assert_eq!(*properties.kind(), Some("dq.carrier.1".into()));
+        let id = "07070707-0707-0707-0707-070707070707";
+        assert_eq!(*properties.message_id(), Some(id.into()));
         let headers = properties.headers().as_ref().unwrap().inner();
         for (name, value) in [("dq-due", -1), ("dq-jobs", 2), ("x-delay", 1_000)] {
             assert_eq!(headers.get(name), Some(&AMQPValue::LongLongInt(value)), "{name}");

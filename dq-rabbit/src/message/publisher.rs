@@ -21,10 +21,10 @@ use crate::topology::Topology;
 use crate::topology::ladder::Ladder;
 use crate::topology::names::Topic;
 
-/// Unconfirmed messages of one call.
+/// How many messages of one call may be unconfirmed.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// Far fewer than a connection allows.
+/// How many channels publish at the same time: far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
 /// The limit for messages that are being published. Further jobs get no message.
@@ -36,11 +36,12 @@ pub(crate) struct Publisher {
     pending_bytes: AtomicUsize,
     /// Counts jobs without a message because publishing failed.
     lost: AtomicU64,
+    /// The last attempt to publish failed.
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
     ladder: Ladder,
-    /// In confirm mode, without unconfirmed messages.
+    /// Channels in confirm mode, without unconfirmed messages.
     idle: Mutex<Vec<AmqpChannel>>,
     channels: Semaphore,
     tasks: TaskTracker,
@@ -82,7 +83,7 @@ impl Publisher {
         }
         let publisher = Arc::clone(self);
         Some(self.tasks.spawn(async move {
-            let publishing = publisher.publish("publish", jobs, now);
+            let publishing = publisher.publish(jobs, now);
             match publisher.stop.run_until_cancelled(publishing).await {
                 Some(Ok(())) => publisher.fails.store(false, Ordering::Relaxed),
                 Some(Err(error)) => publisher.count_lost(count, &error),
@@ -106,6 +107,7 @@ impl Publisher {
         self.ladder.has_messages()
     }
 
+    /// How many jobs got no message because publishing failed.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -116,33 +118,23 @@ impl Publisher {
     /// `Unavailable` if there is no connection, or a queue rejects a message, or none matches;
     /// `OutcomeUnknown` if confirmations are lost; `Full` during an alarm; `Config` if a permission
     /// or, with passive topology, a queue is missing.
-    pub(crate) async fn publish(
-        &self,
-        operation: &'static str,
-        jobs: Vec<PublishedJob>,
-        now: Timestamp,
-    ) -> Result<()> {
+    pub(crate) async fn publish(&self, jobs: Vec<PublishedJob>, now: Timestamp) -> Result<()> {
         if !self.ladder.has_messages() {
             return Ok(());
         }
         let messages = batch(jobs, now);
-        match self.try_publish(operation, &messages, now).await {
+        match self.try_publish(&messages, now).await {
             Err(Failure { undeclared: true, error }) => {
                 tracing::debug!(%error, "missing exchanges and queues are declared");
                 self.topology.restore().await?;
-                self.try_publish(operation, &messages, now).await
+                self.try_publish(&messages, now).await
             }
             published => published,
         }
         .map_err(|failure| failure.error)
     }
 
-    async fn try_publish(
-        &self,
-        operation: &'static str,
-        messages: &[JobMessage],
-        now: Timestamp,
-    ) -> Result<(), Failure> {
+    async fn try_publish(&self, messages: &[JobMessage], now: Timestamp) -> Result<(), Failure> {
         if messages.is_empty() {
             return Ok(());
         }
@@ -155,13 +147,13 @@ impl Publisher {
             }
         }
         let outgoing = messages.iter().map(|message| self.outgoing(message, now));
-        self.send(operation, outgoing).await
+        self.send("publish", outgoing).await
     }
 
     /// Publishes a foreign message to the dead-letter queue and waits for the confirmation.
     ///
     /// # Errors
-    /// As of [`publish`](Self::publish).
+    /// The same as for [`publish`](Self::publish).
     pub(crate) async fn set_aside(&self, delivery: &Delivery) -> Result<()> {
         let outgoing = Outgoing {
             exchange: self.topology.names().dead(),
@@ -294,9 +286,11 @@ impl Publisher {
     }
 }
 
+/// A message with its way to the broker.
 struct Outgoing {
     exchange: ShortString,
     key: ShortString,
+    /// The broker returns the message if no queue takes it.
     mandatory: bool,
     body: Vec<u8>,
     properties: BasicProperties,

@@ -11,9 +11,10 @@ use dq_core::{Job, JobId, QueueName, Timestamp, Want};
 
 use crate::message::AckHandle;
 
-/// Maximum size of the payloads that messages brought. Other jobs run from the log.
+/// Maximum size of the payloads that messages brought, in bytes. Other jobs run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Maximum size of the payloads read from the log. The jobs due last make room for others.
+/// Maximum size of the payloads read from the log, in bytes. The jobs due last make room for
+/// others.
 pub(crate) const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
 /// Memory of an entry besides its payload, in bytes.
 const OVERHEAD: usize = 128;
@@ -26,7 +27,7 @@ pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
 /// message.
 pub(crate) const HORIZON: Duration = Duration::from_secs(10);
 
-/// Lock order: the state of the log first, then this.
+/// A bounded buffer of payloads. Lock order: the state of the log first, then this.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadBuffer(Mutex<Inner>);
 
@@ -34,16 +35,21 @@ pub(crate) struct PayloadBuffer(Mutex<Inner>);
 struct Inner {
     /// Queues that this process claims from. Only their payloads are kept from the log.
     served: HashSet<QueueName>,
+    /// The waiting jobs of each queue, in order of their due times.
     waiting: HashMap<QueueName, BTreeMap<(Timestamp, JobId), Buffered>>,
+    /// Where each job is in `waiting`.
     places: HashMap<JobId, (QueueName, Timestamp)>,
     /// The jobs with [`Origin::Log`], with the size of their payloads.
     from_log: BTreeMap<(Timestamp, JobId), usize>,
+    /// The size of the payloads with [`Origin::Log`].
     log_bytes: usize,
+    /// The size of all other payloads.
     other_bytes: usize,
     /// Payloads of leased jobs, for the message of a retry.
     leased: HashMap<JobId, Bytes>,
 }
 
+/// A waiting job in the buffer.
 #[derive(Debug)]
 pub(crate) struct Buffered {
     /// `None` if the claim has to read it from the log.
@@ -51,16 +57,19 @@ pub(crate) struct Buffered {
     pub(crate) origin: Origin,
 }
 
+/// Where a buffered payload comes from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// Acknowledged when the payload leaves the buffer.
+    /// A message, which is acknowledged when the payload leaves the buffer.
     Message(AckHandle),
+    /// It was read from the log.
     Log,
     /// A job that this process has made wait again. It has no message.
     Own,
 }
 
 impl Buffered {
+    /// Acknowledges the message, if there is one.
     pub(crate) fn into_payload(self) -> Option<Bytes> {
         if let Origin::Message(ack) = self.origin {
             ack.ack();
@@ -74,6 +83,7 @@ impl Buffered {
 }
 
 impl PayloadBuffer {
+    /// Lets payloads of this queue be kept from the log.
     pub(crate) fn serve(&self, queue: &QueueName) {
         let mut inner = lock(&self.0);
         if !inner.served.contains(queue) {
@@ -124,6 +134,7 @@ impl PayloadBuffer {
         }
     }
 
+    /// Replaces an earlier entry of the job. Without room, the job is not in the buffer afterwards.
     fn put(&self, queue: &QueueName, id: JobId, due: Timestamp, buffered: Buffered) {
         let dropped = {
             let mut inner = lock(&self.0);
@@ -152,7 +163,7 @@ impl PayloadBuffer {
         lock(&self.0).places.contains_key(&id)
     }
 
-    /// The due jobs, earliest first, up to `want.max` for each queue.
+    /// Lists the due jobs, earliest first, up to `want.max` for each queue.
     pub(crate) fn due(&self, wants: &[Want], now: Timestamp) -> Vec<(Timestamp, JobId)> {
         let inner = lock(&self.0);
         let mut ids = Vec::new();
@@ -163,7 +174,7 @@ impl PayloadBuffer {
         ids
     }
 
-    /// All due jobs.
+    /// Lists all due jobs, of all queues.
     pub(crate) fn all_due(&self, now: Timestamp) -> Vec<(Timestamp, JobId)> {
         let inner = lock(&self.0);
         let is_due = |job: &&(Timestamp, JobId)| job.0 <= now;
@@ -171,13 +182,14 @@ impl PayloadBuffer {
         due.copied().collect()
     }
 
-    /// How many more bytes the log may fill for jobs that are due by then.
+    /// Returns how many more bytes may be read from the log for jobs that are due by then.
     pub(crate) fn room_for_log(&self, until: Timestamp) -> usize {
         let inner = lock(&self.0);
         let end = (until, JobId::from_bytes([0xff; 16]));
         MAX_LOG_BYTES.saturating_sub(inner.from_log.range(..=end).map(|(_, size)| size).sum())
     }
 
+    /// Keeps the payload of a leased job, for the message of a retry.
     pub(crate) fn lease(&self, id: JobId, payload: Bytes) {
         lock(&self.0).leased.insert(id, payload);
     }

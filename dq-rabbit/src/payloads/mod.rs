@@ -1,7 +1,10 @@
-//! Reads the payloads of a replica's jobs.
+//! Payloads of a replica's jobs: reads them from the log until each is found or lost. `buffer`
+//! keeps those that claims need soon, `read_ahead` fills it, and `stale` empties it.
 
 pub(crate) mod buffer;
+pub(crate) mod misses;
 pub(crate) mod read_ahead;
+pub(crate) mod stale;
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::{PayloadRef, ReadPurpose, Replica, command};
 
+/// Payloads to read, and what came of it.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReads {
     pub(crate) unread: HashMap<JobId, PayloadRef>,
@@ -66,7 +70,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Where the payloads are after everything in the log was read.
+    /// Returns where the payloads are after everything in the log was read.
     async fn payload_refs(
         &self,
         purpose: ReadPurpose,

@@ -14,13 +14,15 @@ use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
 use crate::payloads::buffer::{HORIZON, MAX_OVERDUE};
 
+/// Between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Jobs that one pass reads.
 const MAX_JOBS: usize = 20_000;
-
+/// Reads ahead while misses are expected, until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
-        if engine.read_ahead.is_active(engine.log.now())
+        if engine.misses.are_expected(engine.log.now())
             && let Err(error) = engine.read_due_soon().await
         {
             tracing::debug!(%error, "payloads cannot be read ahead now");
@@ -28,7 +30,7 @@ pub(crate) async fn run(engine: Weak<Engine>) {
         let pause = engine.log.clock().sleep(INTERVAL);
         tokio::select! {
             () = pause => {}
-            () = engine.read_ahead.missed.notified() => {
+            () = engine.misses.noted() => {
                 // Many misses need only one pass. The pause protects the broker, so it does not
                 // follow the clock of the jobs.
                 tokio::time::sleep(INTERVAL / 10).await;

@@ -1,3 +1,5 @@
+//! Exchanges, queues and bindings that can be declared.
+
 use lapin::ExchangeKind;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
@@ -56,7 +58,7 @@ impl Declaration {
         }
     }
 
-    /// With `passive`, the broker only checks that the object exists.
+    /// Sends the declaration. With `passive`, the broker only checks that the object exists.
     pub(super) fn send(&self, channel: &AmqpChannel, passive: bool) -> Reply<()> {
         match self.clone() {
             Self::Exchange(name, kind, arguments) => {

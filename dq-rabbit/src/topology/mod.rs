@@ -31,7 +31,7 @@ use crate::log::generation::Generation;
 use crate::topology::ladder::Ladder;
 use crate::topology::names::{ObjectNames, Topic};
 
-/// Missing objects that an error names.
+/// How many missing objects an error names.
 const MAX_NAMED: usize = 8;
 
 /// Pauses before further attempts if the broker does not find an object: while several processes
@@ -47,11 +47,14 @@ pub(crate) struct Topology {
     connection: Arc<AmqpConnection>,
     objects: Objects,
     ladder: Ladder,
+    /// The job queues whose ready queue exists.
     ready: Mutex<HashSet<QueueName>>,
     restoring: tokio::sync::Mutex<()>,
+    /// How often missing objects were restored.
     restored: AtomicU64,
-    /// Something may be missing.
+    /// Signals that something may be missing.
     missed: Notify,
+    /// Why the last attempt to restore objects failed.
     failure: Mutex<Option<Error>>,
 }
 
@@ -97,19 +100,19 @@ impl Topology {
         self.declare_missing(all, Inaccessible::IsLeftOut).await
     }
 
-    /// Everything that the log needs, except generations.
+    /// Declares everything that the log needs, except generations.
     pub(crate) async fn declare_log(&self) -> Result<()> {
         self.declare(self.objects.log(), Inaccessible::IsAnError).await
     }
 
-    /// Only binds it: a deleted generation must not come back.
+    /// Binds a generation without declaring it: a deleted one must not come back.
     pub(crate) async fn bind_generation(&self, generation: Generation) -> Result<()> {
         let mut declarations = self.objects.generation(generation);
         declarations.retain(|declaration| !declaration.is_checkable());
         self.declare_all(declarations, Inaccessible::IsAnError).await
     }
 
-    /// In every mode, because generations come and go.
+    /// Declares a generation, in every mode, because generations come and go.
     pub(crate) async fn declare_generation(&self, generation: Generation) -> Result<()> {
         let declarations = self.objects.generation(generation);
         self.declare_all(declarations, Inaccessible::IsAnError).await
@@ -146,12 +149,13 @@ impl Topology {
         objects::routing_key(generation)
     }
 
-    /// Leaves out queues that are not available now.
+    /// Declares everything for messages. Leaves out queues that are not available now.
     pub(crate) async fn declare_messages(&self) -> Result<()> {
         self.declare(self.objects.messages(), Inaccessible::IsLeftOut).await
     }
 
-    /// Asks the broker once, and again after [`forget_ready`](Self::forget_ready).
+    /// Declares a job queue's ready queue. Asks the broker once, and again after
+    /// [`forget_ready`](Self::forget_ready).
     pub(crate) async fn declare_ready(&self, queue: &QueueName) -> Result<()> {
         if lock(&self.ready).contains(queue) {
             return Ok(());
@@ -191,13 +195,13 @@ impl Topology {
     /// Restores objects after [`report_missing`](Self::report_missing), and after a new connection,
     /// because the broker may have lost queues. Never ends.
     pub(crate) async fn keep(self: Arc<Self>) {
-        let mut generation = self.connection.generation();
+        let mut connection_epoch = self.connection.epoch();
         loop {
             tokio::select! {
                 () = self.missed.notified() => {}
-                () = self.connection.replaced(generation) => {}
+                () = self.connection.replaced(connection_epoch) => {}
             }
-            generation = self.connection.generation();
+            connection_epoch = self.connection.epoch();
             let mut pause = RESTORE_PAUSE;
             if let Err(error) = self.restore().await {
                 tracing::warn!(%error, "jobs run from the log: the rest is incomplete");
@@ -208,7 +212,7 @@ impl Topology {
         }
     }
 
-    /// With [`TopologyMode::Passive`], only checks that the objects exist.
+    /// Declares these objects. With [`TopologyMode::Passive`], only checks that they exist.
     async fn declare(&self, declarations: Vec<Declaration>, down: Inaccessible) -> Result<()> {
         if self.objects.mode == TopologyMode::Passive {
             return self.declare_missing(declarations, down).await;
@@ -294,7 +298,7 @@ impl Topology {
     }
 }
 
-/// A queue's node does not run.
+/// What a queue means whose node does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inaccessible {
     IsAnError,
@@ -314,6 +318,7 @@ impl std::fmt::Debug for Topology {
     }
 }
 
+/// Names the first missing objects.
 fn names_of(missing: &[Declaration]) -> String {
     let names: Vec<_> = missing.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = if missing.len() > MAX_NAMED { " and more" } else { "" };

@@ -34,6 +34,7 @@ impl ObjectNames {
         format!("{}.{rest}", self.base).into()
     }
 
+    /// Whether this object belongs to the prefix.
     pub(crate) fn contains(&self, name: &str) -> bool {
         name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -126,7 +127,8 @@ impl Topic {
         Self(topic)
     }
 
-    /// No job queue's: in their topics, `%` is followed by one of `d s h % x`.
+    /// The topic of a test message. No job queue has it: in their topics, `%` is followed by one of
+    /// `d s h % x`.
     pub(crate) fn canary(queue: &ShortString) -> Self {
         Self(format!("%canary%{}", queue.as_str().replace('.', "-")))
     }
@@ -135,13 +137,13 @@ impl Topic {
         &self.0
     }
 
-    /// Any digits, then the topic.
+    /// Matches any digits before the topic.
     pub(crate) fn binding_key(&self) -> ShortString {
         format!("#.{}", self.0).into()
     }
 }
 
-/// Base64 without padding, with these last two characters in the alphabet.
+/// Encodes bytes in base64 without padding, with these last two characters in the alphabet.
 pub(crate) fn base64(bytes: &[u8], last: [char; 2]) -> String {
     let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(last).collect();
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

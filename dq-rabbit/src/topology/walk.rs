@@ -10,17 +10,20 @@ use super::declaration::Declaration;
 use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::error::{self, Refusal};
 
+/// Requests on one channel.
 const CHUNK: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Intent {
     Declare,
-    /// Needs no permissions, and skips bindings.
+    /// Only asks whether it exists. Needs no permissions, and skips bindings.
     Check,
 }
 
+/// A declaration that the broker has refused.
 #[derive(Debug)]
 pub(super) struct Rejected {
+    /// Its place among all declarations.
     pub(super) index: usize,
     pub(super) refusal: Refusal,
     pub(super) error: Error,

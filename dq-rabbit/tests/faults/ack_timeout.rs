@@ -5,7 +5,7 @@ use std::time::Duration;
 use dq_core::config::QueueSettings;
 use dq_servers::RabbitMq;
 
-use crate::fixture::{after, config_for, job, open, start_runner_with, stats, wait_until};
+use crate::fixture::{after, config_for, job, open, start_runner_with, wait_until_done};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
@@ -23,8 +23,7 @@ async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
     backend.schedule(jobs.iter().chain(&waiting).cloned().collect()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     runner.expect_each_once(&waiting).await;
-    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 4)
-        .await;
+    wait_until_done(&*backend, "q", 4).await;
     assert_eq!(runner.unexpected_starts(), [], "no job runs twice");
     let log = server.log();
     assert!(log.contains("has timed out"), "the timeout has closed a channel");

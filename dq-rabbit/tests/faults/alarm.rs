@@ -13,8 +13,8 @@ use dq_servers::RabbitMq;
 use tokio::sync::watch;
 
 use crate::fixture::{
-    after, assert_error, blocking, config_for, in_an_hour, job, queue, retry, start_runner, stats,
-    wait_until,
+    after, assert_error, blocking, config_for, connect, in_an_hour, job, queue, retry,
+    start_runner, stats, wait_until,
 };
 
 /// A tiny share of memory causes the alarm.
@@ -37,9 +37,9 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let server = Arc::new(RabbitMq::start());
     let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(2);
-    let backend = retry(|| crate::fixture::connect(&config)).await;
+    let backend = retry(|| connect(&config)).await;
     let mut runner = start_runner(&backend, "q").await;
-    let other = retry(|| crate::fixture::connect(&config)).await;
+    let other = retry(|| connect(&config)).await;
     let before: Vec<_> = (0..20).map(|n| after(2_000 + 100 * n, job("q"))).collect();
     retry(|| backend.schedule(before.clone())).await;
 
@@ -63,10 +63,7 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
 
     set_watermark(&server, "0.9").await;
     let again = retry(|| backend.schedule(vec![refused_job.clone()])).await;
-    assert!(
-        matches!(again[..], [Scheduled::Created(_)]),
-        "the refused job was not stored: {again:?}"
-    );
+    assert!(matches!(again[..], [Scheduled::Created(_)]), "it was not stored: {again:?}");
     let again = retry(|| backend.schedule(vec![in_doubt.clone()])).await;
     assert_eq!(again[0].id(), in_doubt.id);
     assert_eq!(stats(&*backend, "full").await.scheduled, 2);
@@ -122,7 +119,7 @@ async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_
     let (release, released) = watch::channel(false);
     let mut runners = Vec::new();
     for _process in 0..2 {
-        let backend = retry(|| crate::fixture::connect(&config)).await;
+        let backend = retry(|| connect(&config)).await;
         let dq = Dq::builder().backend(Arc::clone(&backend)).connect().await.unwrap();
         let handler = Long { runs: Arc::clone(&runs), released: released.clone() };
         let runner = dq.runner().without_linked_handlers().handler(handler).build().unwrap();

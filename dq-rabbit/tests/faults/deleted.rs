@@ -3,21 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, Cancelled, NewJob, Scheduled};
+use dq_core::{Backend, Cancelled, NewJob, QueueStats, Scheduled};
 use dq_rabbit::RabbitConfig;
-use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
+use lapin::options::ExchangeDeleteOptions;
 
 use crate::fixture::{
-    after, amqp_client, by_id, config, in_an_hour, job, open, pass_marker, publish, queue,
-    queue_exists, retry, start_runner, stats, take_message, wait_until,
+    after, amqp_client, by_id, config, delete_queues, in_an_hour, job, open, pass_marker, publish,
+    queue, queue_exists, retry, start_runner, stats, take_message, wait_until, wait_until_done,
 };
-
-async fn delete_queues(config: &RabbitConfig, names: &[&str]) {
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    for name in names {
-        channel.queue_delete((*name).into(), QueueDeleteOptions::default()).await.unwrap();
-    }
-}
 
 async fn delete_exchange(config: &RabbitConfig, name: &str) {
     let (_connection, channel) = amqp_client(config.url.expose()).await;
@@ -67,8 +60,7 @@ async fn deleted_exchanges_are_declared_again() {
         jobs.extend(schedule_jobs(&backend, 1_500).await);
         runner.expect_each_once(&jobs).await;
     }
-    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 240)
-        .await;
+    wait_until_done(&*backend, "q", 240).await;
 }
 
 /// Jobs without a message are lost with the log: a delay of less than a second, running, dead. So
@@ -89,21 +81,19 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let far = in_an_hour(job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
     // Without a message, because it is due at once.
-    let without_message = job("unserved");
-    backend.schedule(vec![without_message]).await.unwrap();
+    backend.schedule(vec![job("unserved")]).await.unwrap();
 
     for round in 0..2 {
         delete_queues(&config, &["dq.v1.log.0"]).await;
         // Neither process makes a change. In the first round the 50 jobs of `other` disappear, in
         // the second the count of `new` shows it.
-        let has_noticed = async |backend: &Arc<dyn Backend>| {
-            backend.stats(&[]).await.is_ok_and(|all| {
-                let is_of_old_log = |counts: &dq_core::QueueStats| counts.scheduled > 30 + 1;
-                !all.iter().any(is_of_old_log)
+        for process in [&backend, &other] {
+            wait_until("the process has noticed", async || {
+                let is_new_log = |all: Vec<QueueStats>| all.iter().all(|it| it.scheduled <= 31);
+                process.stats(&[]).await.is_ok_and(is_new_log)
             })
-        };
-        wait_until("one process has noticed", async || has_noticed(&backend).await).await;
-        wait_until("the other process has noticed", async || has_noticed(&other).await).await;
+            .await;
+        }
         assert_eq!(stats(&*other, "unserved").await.ready, 0);
         let new = in_an_hour(job("new"));
         let result = retry(|| backend.schedule(vec![new.clone()])).await;

@@ -1,17 +1,21 @@
+//! Backends, brokers and AMQP clients for these tests.
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::config::{Environment, QueueSettings};
+use dq_core::config::{Environment, QueueSettings, Secret};
 use dq_core::{
-    Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock, Timestamp,
-    async_trait,
+    Backend, Claimed, Clock, Entropy, Finding, HistoryLimit, HistoryLimits, Result, SystemClock,
+    Timestamp, async_trait,
 };
 use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
 use dq_servers::{RabbitMq, shared_rabbitmq};
+use dq_testkit::faults::TcpProxy;
 use futures_util::future::BoxFuture;
 use lapin::message::Delivery;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
@@ -61,6 +65,14 @@ pub(crate) async fn open(config: &RabbitConfig) -> Arc<dyn Backend> {
     retry(|| connect(config)).await
 }
 
+/// The settings, with a proxy on the way to the shared server.
+pub(crate) async fn by_proxy(config: &RabbitConfig) -> (TcpProxy, RabbitConfig) {
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
+    let mut config = config.clone();
+    config.url = Secret::new(proxy.url(config.url.expose()));
+    (proxy, config)
+}
+
 pub(crate) async fn claim(backend: &dyn Backend, name: &str, limit: usize) -> Result<Claimed> {
     claim_for(backend, name, limit, Duration::from_secs(30)).await
 }
@@ -74,12 +86,26 @@ pub(crate) async fn claim_for(
     dq_testkit::fixture::claim_for(backend, &[name], limit, lease_for).await
 }
 
-pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claimed {
+pub(crate) async fn claim_until_some(
+    backend: &dyn Backend,
+    name: &str,
+    lease_for: Duration,
+) -> Claimed {
     poll(name, async || {
-        let claimed = retry(|| claim(backend, name, 1)).await;
+        let claimed = retry(|| claim_for(backend, name, 1, lease_for)).await;
         (!claimed.jobs.is_empty()).then_some(claimed)
     })
     .await
+}
+
+pub(crate) async fn wait_until_done(backend: &dyn Backend, name: &str, jobs: u64) {
+    let what = format!("{jobs} jobs of {name} are done");
+    wait_until(&what, async || stats(backend, name).await.totals.unwrap().done == jobs).await;
+}
+
+/// What `check` finds with this code.
+pub(crate) async fn finding(backend: &dyn Backend, code: &str) -> Option<Finding> {
+    backend.check().await.into_iter().find(|finding| finding.code == code)
 }
 
 /// The system clock, ahead by this many milliseconds.
@@ -111,7 +137,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Returns how many it closed.
+/// Closes all connections to a virtual host at the broker. Returns how many.
 pub(crate) fn close_connections(vhost: &str) -> usize {
     // A connection may end meanwhile; `catch` then gives neither a list nor a closed connection.
     let closed = shared_rabbitmq().eval(&format!(
@@ -122,6 +148,13 @@ pub(crate) fn close_connections(vhost: &str) -> usize {
          {{'EXIT', _}} -> false; _ -> true end])"
     ));
     closed.trim().parse().expect("a number of connections")
+}
+
+pub(crate) async fn delete_queues(config: &RabbitConfig, names: &[&str]) {
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    for name in names {
+        channel.queue_delete((*name).into(), QueueDeleteOptions::default()).await.unwrap();
+    }
 }
 
 pub(crate) async fn queue_exists(config: &RabbitConfig, name: &str) -> bool {

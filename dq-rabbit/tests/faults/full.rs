@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dq_core::{BrowseParams, ErrorKind, JobState, Operation};
 use dq_servers::RabbitMq;
 
-use crate::fixture::{config_for, in_an_hour, job, open, queue};
+use crate::fixture::{config_for, finding, in_an_hour, job, open, queue};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
@@ -48,11 +48,7 @@ async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
         }
     };
     assert_eq!(full.kind(), ErrorKind::Full, "{full}");
-    let is_reported = async || {
-        let findings = fresh.check().await;
-        findings.iter().any(|finding| finding.code == "rabbitmq.log-full")
-    };
-    assert!(is_reported().await);
+    assert!(finding(&*fresh, "rabbitmq.log-full").await.is_some());
     fresh.operate(Operation::Purge { queue: &name }).await.unwrap();
-    assert!(!is_reported().await);
+    assert_eq!(finding(&*fresh, "rabbitmq.log-full").await, None);
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dq_core::{Backend, BrowseParams, Cancelled, JobState};
-use lapin::options::QueueDeleteOptions;
 
 use crate::fixture::{
-    amqp_client, by_id, config, in_an_hour, job, open_with_history, queue, retry, stats, wait_until,
+    by_id, config, delete_queues, in_an_hour, job, open_with_history, queue, retry, stats,
+    wait_until,
 };
 
 async fn cancel_jobs(backend: &dyn Backend, count: usize) {
@@ -31,21 +31,19 @@ async fn the_last_limits_hold_for_all_and_a_new_log_gets_those_of_who_notices_it
     let first = open_with_history(&config, 2).await;
     cancel_jobs(&*first, 3).await;
     assert_eq!(remembered(&*first).await, 2);
-    let second = open_with_history(&config, 1).await;
-    assert_eq!((remembered(&*first).await, remembered(&*second).await), (1, 1));
-    cancel_jobs(&*first, 3).await;
-    assert_eq!((remembered(&*first).await, remembered(&*second).await), (1, 1));
-    let third = open_with_history(&config, 0).await;
-    assert_eq!(remembered(&*first).await, 0);
-    cancel_jobs(&*third, 3).await;
-    assert_eq!(remembered(&*second).await, 0);
-    third.close().await.unwrap();
-    second.close().await.unwrap();
 
-    // A new log gets the limits of the processes that notice it.
+    for limit in [1, 0] {
+        let other = open_with_history(&config, limit).await;
+        cancel_jobs(&*first, 3).await;
+        for process in [&first, &other] {
+            assert_eq!(remembered(&**process).await, limit as usize);
+        }
+        other.close().await.unwrap();
+    }
+
+    // A new log gets the limits of the process that notices it.
     assert_eq!(stats(&*first, "q").await.totals.unwrap().cancelled, 9);
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    channel.queue_delete("dq.v1.log.0".into(), QueueDeleteOptions::default()).await.unwrap();
+    delete_queues(&config, &["dq.v1.log.0"]).await;
     wait_until("the process has noticed", async || {
         let counts = first.stats(&[queue("q")]).await;
         counts.is_ok_and(|counts| counts[0].totals.unwrap().cancelled == 0)

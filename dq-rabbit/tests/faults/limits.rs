@@ -9,7 +9,7 @@ use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
     after, assert_error, assert_helpful, blocking, by_id, close_connections, config, connect,
-    in_an_hour, job, open, poll, retry, start_runner, wait_until,
+    finding, in_an_hour, job, open, poll, retry, start_runner, wait_until,
 };
 
 const WORDS: [&str; 2] = ["is reached", "set_vhost_limits"];
@@ -62,24 +62,21 @@ async fn the_next_stream_is_declared_once_the_queue_limit_is_lifted() {
     let first = after(1_500, job("q"));
     retry(|| backend.schedule(vec![first.clone()])).await;
     runner.expect_each_once(&[first]).await;
+
     limit(VHOST, "max-queues", 1).await;
-    let mut full = None;
-    wait_until("the log needs its next stream", async || {
-        full = write(&backend).await.err();
-        full.is_some()
-    })
-    .await;
-    let error = full.unwrap();
+    let full = async || write(&backend).await.err();
+    let error = poll("the log needs its next stream", full).await;
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert_helpful(&error, &WORDS);
-    let stuck = backend.check().await.into_iter().find(|it| it.code == "rabbitmq.log-stuck");
-    assert!(stuck.unwrap().remedy.contains("set_vhost_limits"));
+    let stuck = finding(&*backend, "rabbitmq.log-stuck").await.unwrap();
+    assert!(stuck.remedy.contains("set_vhost_limits"));
+
     lift(VHOST).await;
     let late = after(0, job("q"));
     retry(|| backend.schedule(vec![late.clone()])).await;
     runner.expect_each_once(&[late]).await;
     wait_until("check finds nothing", async || {
-        backend.check().await.iter().all(|it| it.code != "rabbitmq.log-stuck")
+        finding(&*backend, "rabbitmq.log-stuck").await.is_none()
     })
     .await;
 }

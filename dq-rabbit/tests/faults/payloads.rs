@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Due, NewJob, Operation, Reschedule, Rescheduled, Scheduled, Settled, Settlement,
-    Verdict,
+    Backend, Due, NewJob, Operation, Reschedule, Rescheduled, Settled, Settlement, Verdict,
 };
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim, claim_until_some, config, in_an_hour, job, open, pass_marker,
-    publish, queue, take_message,
+    LONG_LEASE, amqp_client, by_id, claim, claim_until_some, config, finding, in_an_hour, job,
+    open, pass_marker, publish, queue, take_message,
 };
-
-fn again(millis: u64, payload: &'static str) -> Verdict {
-    Verdict::Again { due: Due::After(Duration::from_millis(millis)), payload: payload.into() }
-}
 
 fn with_headers(mut job: NewJob) -> NewJob {
     job.headers.insert("colour", "red");
@@ -23,27 +18,12 @@ fn with_headers(mut job: NewJob) -> NewJob {
 
 /// Claims the job, which must have this payload, and settles it.
 async fn settle(backend: &dyn Backend, payload: &str, verdict: Verdict) {
-    let claimed = claim_until_some(backend, "q").await;
+    let claimed = claim_until_some(backend, "q", LONG_LEASE).await;
     let leased = &claimed.jobs[0];
     assert_eq!(leased.job.payload, payload);
     assert_eq!(leased.job.headers.get("colour"), Some("red"));
     let settled = backend.settle(&[Settlement::new(leased.lease(), verdict)]).await;
     assert_eq!(settled.unwrap(), [Settled::Accepted]);
-}
-
-/// The settling process has the headers only from its replica.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_process_can_settle_a_next_step() {
-    let config = config("stepper");
-    let (claimer, settler) = (open(&config).await, open(&config).await);
-    claimer.schedule(vec![with_headers(job("q")).payload("first")]).await.unwrap();
-    for (payload, next) in [("first", "second"), ("second", "third")] {
-        let claimed = claim_until_some(&*claimer, "q").await;
-        assert_eq!(claimed.jobs[0].job.payload, payload);
-        let settlement = Settlement::new(claimed.jobs[0].lease(), again(0, next));
-        assert_eq!(settler.settle(&[settlement]).await.unwrap(), [Settled::Accepted]);
-    }
-    settle(&*settler, "third", Verdict::Done).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +37,9 @@ async fn a_late_message_does_not_bring_back_an_earlier_step() {
     let late = take_message(&channel, &["dq.v1.l2.4", "dq.v1.l2.3"]).await;
     let now = [Reschedule { job: by_id(&new), due: Due::NOW }];
     assert!(matches!(backend.reschedule(&now).await.unwrap()[..], [Rescheduled::Moved(_)]));
-    settle(&*backend, "first", again(0, "second")).await;
+    let again = Verdict::Again { due: Due::NOW, payload: "second".into() };
+    settle(&*backend, "first", again).await;
+
     let name = queue("q");
     backend.operate(Operation::Pause { queue: &name }).await.unwrap();
     let _wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
@@ -68,22 +50,6 @@ async fn a_late_message_does_not_bring_back_an_earlier_step() {
     settle(&*backend, "second", Verdict::Done).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_scheduled_again_keeps_its_payload() {
-    let config = config("same-id");
-    let backend = open(&config).await;
-    // Consumes messages.
-    let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    let new = after(1_500, with_headers(job("q")));
-    for payload in ["first", "second"] {
-        let result = backend.schedule(vec![new.clone().payload(payload)]).await.unwrap();
-        assert!(matches!(result[..], [Scheduled::Created(_)]), "{result:?}");
-    }
-    settle(&*backend, "first", Verdict::Done).await;
-    let result = backend.schedule(vec![new.payload("third")]).await.unwrap();
-    assert!(matches!(result[..], [Scheduled::Ended(_)]), "{result:?}");
-}
-
 /// Without a message, no other process can have the payload.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_made_due_is_claimed_at_once() {
@@ -91,7 +57,7 @@ async fn a_job_that_is_made_due_is_claimed_at_once() {
     let (claimer, settler) = (open(&config).await, open(&config).await);
     let moved = in_an_hour(with_headers(job("q")).payload("moved"));
     claimer.schedule(vec![with_headers(job("q")).payload("first"), moved.clone()]).await.unwrap();
-    let claimed = claim_until_some(&*claimer, "q").await;
+    let claimed = claim_until_some(&*claimer, "q", LONG_LEASE).await;
     // For two seconds, all processes count as having it.
     tokio::time::sleep(Duration::from_millis(2_100)).await;
     let retry = Settlement::new(claimed.jobs[0].lease(), Verdict::retry(Due::NOW, "a reason"));
@@ -102,8 +68,6 @@ async fn a_job_that_is_made_due_is_claimed_at_once() {
     assert!(matches!(settler.reschedule(&moves).await.unwrap()[..], [Rescheduled::Moved(_)]));
     let claimed = claim(&*settler, "q", 1).await.unwrap();
     assert_eq!(claimed.jobs[0].job.payload, "moved");
-    let findings = settler.check().await;
-    let gauges = findings.iter().find(|finding| finding.code == "rabbitmq.gauges").unwrap();
-    let expected = " 0 jobs were claimed before their messages";
-    assert!(gauges.cause.contains(expected), "{findings:?}");
+    let gauges = finding(&*settler, "rabbitmq.gauges").await.unwrap();
+    assert!(gauges.cause.contains(" 0 jobs were claimed before their messages"), "{gauges}");
 }

@@ -2,25 +2,18 @@
 
 use std::time::Duration;
 
-use dq_core::config::Secret;
-use dq_core::{Clock, Due, NewJob, SystemClock, Timestamp};
+use dq_core::{Clock, SystemClock};
 use dq_rabbit::LadderKind;
-use dq_servers::shared_rabbitmq;
-use dq_testkit::faults::TcpProxy;
 
 use crate::fixture::{
-    claim, config, done_settlements, in_an_hour, job, open, poll, queue, retry, stats, wait_until,
+    by_proxy, claim, config, done_settlements, in_an_hour, job, open, poll, queue, retry, stats,
+    wait_until,
 };
 
 const JOBS: usize = 1_500;
 const DUE: usize = 100;
 /// All payloads together exceed the message cache.
 const PAYLOAD_BYTES: usize = 20_000;
-
-fn due_at(due: Timestamp, mut job: NewJob) -> NewJob {
-    job.due = Due::At(due);
-    job
-}
 
 /// Each claim alone would read the whole log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -32,20 +25,19 @@ async fn payloads_without_messages_are_read_in_one_pass() {
     let payload = |index: usize| vec![index as u8; PAYLOAD_BYTES];
     // Far apart, and in another order than in the log.
     let new = |index: usize| {
-        let job: NewJob = job("q").payload(payload(index));
+        let job = job("q").payload(payload(index));
         if !index.is_multiple_of(JOBS / DUE) {
             return in_an_hour(job);
         }
         let place = (index / (JOBS / DUE) * 37) % DUE;
-        due_at(first_due + Duration::from_millis(place as u64), job)
+        job.due(first_due + Duration::from_millis(place as u64))
     };
     let jobs: Vec<_> = (0..JOBS).map(new).collect();
     for jobs in jobs.chunks(50) {
         retry(|| producer.schedule(jobs.to_vec())).await;
     }
 
-    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
-    config.url = Secret::new(proxy.url(config.url.expose()));
+    let (proxy, mut config) = by_proxy(&config).await;
     // A repeated claim would read the log once more.
     config.response_timeout = Duration::from_secs(60);
     let runner = open(&config).await;

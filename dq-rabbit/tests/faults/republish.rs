@@ -20,10 +20,9 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     const HOUR: u64 = 3_600_000 + 300_000;
     let config = config("together");
     let backend = open(&config).await;
-    let [first, second, cancelled, moved] =
-        [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));
-    let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
+    let all = [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));
     backend.schedule(all.to_vec()).await.unwrap();
+    let [first, _second, cancelled, moved] = all;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     // Four quarters of an hour.
     let hour = "dq.v1.l2.4";
@@ -37,10 +36,10 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     assert!(second.await.unwrap().is_none());
 
     assert_eq!(backend.cancel(&[by_id(&cancelled)]).await.unwrap(), [Cancelled::Cancelled]);
-    let to = Due::After(Duration::from_millis(2 * HOUR));
-    let moves = [Reschedule { job: by_id(&moved), due: to }];
-    let results = backend.reschedule(&moves).await.unwrap();
-    assert!(matches!(results[..], [Rescheduled::Moved(_)]), "{results:?}");
+    let later = Due::After(Duration::from_millis(2 * HOUR));
+    let moves = [Reschedule { job: by_id(&moved), due: later }];
+    assert!(matches!(backend.reschedule(&moves).await.unwrap()[..], [Rescheduled::Moved(_)]));
+
     // As the ladder does after an hour, with a header of the broker.
     let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();
@@ -48,6 +47,7 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::default()));
     let properties = message.properties.clone().with_headers(headers);
     publish(&channel, "dq.v1.due", key, &message.data, properties).await;
+
     let back = take_message(&channel, &[hour]).await;
     assert_eq!(jobs(&back), Some(AMQPValue::LongLongInt(2)));
     let headers = back.properties.headers().as_ref().unwrap().inner();
@@ -58,9 +58,9 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
     assert_eq!(stats(&*backend, "q").await.scheduled, 3);
     wait_until("the ready queue is empty", async || {
-        let (name, columns) = ("together", ["name", "messages"]);
-        let all = shared_rabbitmq().ctl(&["list_queues", "-q", "-p", name, columns[0], columns[1]]);
-        all.lines().any(|line| line.split_whitespace().eq(["dq.v1.q.q", "0"]))
+        let list = ["list_queues", "-q", "-p", "together", "name", "messages"];
+        let queues = shared_rabbitmq().ctl(&list);
+        queues.lines().any(|line| line.split_whitespace().eq(["dq.v1.q.q", "0"]))
     })
     .await;
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use dq_core::config::QueueSettings;
 use dq_servers::{RabbitMq, RabbitOptions};
 
-use crate::fixture::{after, blocking, config_for, job, open, retry, start_runner_with, stats};
+use crate::fixture::{
+    after, blocking, config_for, job, open, retry, start_runner_with, stats, wait_until_done,
+};
 
 const JOBS: u64 = 3_000;
 
@@ -45,18 +47,14 @@ async fn run_with_restart(options: RabbitOptions, stop: fn(&RabbitMq)) {
     for (id, count) in runner.wait_for_all(rest).await {
         *counts.entry(id).or_default() += count;
     }
-    crate::fixture::wait_until("all are done", async || {
-        stats(&*backend, "q").await.totals.unwrap().done == JOBS
-    })
-    .await;
+    wait_until_done(&*backend, "q", JOBS).await;
     // After the last settlement, so that every second start counts.
     for id in runner.unexpected_starts() {
         *counts.entry(id).or_default() += 1;
     }
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {JOBS} jobs ran again");
-    let counts = stats(&*backend, "q").await;
-    assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
+    assert_eq!(stats(&*backend, "q").await.stored(), 0);
     assert!(again <= CONCURRENCY + UNSETTLED, "{again} jobs ran again");
 }
 

@@ -1,27 +1,21 @@
 //! A disconnected process's generation is deleted.
 
-use dq_core::{BrowseParams, JobId, JobState, Scheduled};
-use dq_rabbit::QueueKind;
-use dq_servers::RabbitMq;
-use dq_testkit::faults::TcpProxy;
+use std::collections::BTreeMap;
+
+use dq_core::{BrowseParams, JobState, Scheduled};
 
 use crate::fixture::{
-    after, by_id, config_for, in_an_hour, job, open, queue, queue_exists, retry, start_runner,
-    stats, wait_until,
+    after, by_id, by_proxy, config, in_an_hour, job, open, queue, queue_exists, retry,
+    start_runner, stats, wait_until, wait_until_done,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reconnected_process_restores_the_state_of_a_later_generation() {
-    let server = RabbitMq::start();
-    let mut config = config_for(&server);
-    config.queues = QueueKind::Classic;
+    let mut config = config("truncated");
     config.log_size_mib = 16;
     let backend = open(&config).await;
-    let proxy = TcpProxy::to(server.address()).await;
-    let mut proxy_config = config.clone();
-    proxy_config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    let disconnected = open(&proxy_config).await;
-
+    let (proxy, disconnected_config) = by_proxy(&config).await;
+    let disconnected = open(&disconnected_config).await;
     let kept: Vec<_> = (0..60).map(|_| in_an_hour(job("old"))).collect();
     backend.schedule(kept.clone()).await.unwrap();
     assert_eq!(stats(&*disconnected, "old").await.scheduled, 60);
@@ -46,19 +40,13 @@ async fn a_reconnected_process_restores_the_state_of_a_later_generation() {
     .await;
     proxy.resume();
     runner.expect_each_once(&[new]).await;
-    wait_until("the job is done", async || {
-        stats(&*backend, "hinted").await.totals.unwrap().done == 1
-    })
-    .await;
+    wait_until_done(&*backend, "hinted", 1).await;
     let name = queue("old");
     let params = BrowseParams::new(&name, JobState::Scheduled).limit(100).payloads(true);
     let page = retry(|| disconnected.browse(params)).await;
-    let mut found: Vec<(JobId, _)> =
-        page.jobs.into_iter().map(|view| (view.job.id, view.job.payload)).collect();
-    let mut expected: Vec<_> = kept[1..].iter().map(|job| (job.id, job.payload.clone())).collect();
-    found.sort();
-    expected.sort();
-    assert_eq!(found, expected);
+    let found = page.jobs.into_iter().map(|view| (view.job.id, view.job.payload));
+    let expected = kept[1..].iter().map(|job| (job.id, job.payload.clone()));
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), expected.collect());
     let resent = retry(|| disconnected.schedule(vec![kept[1].clone()])).await;
     assert!(matches!(resent[..], [Scheduled::Created(_)]), "{resent:?}");
 }

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use dq_core::{Cancelled, ErrorKind, Renewal, Renewed, Settled};
-use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    LONG_LEASE, TIMEOUT, after, assert_helpful, by_id, claim_for, config, connect,
-    done_settlements, in_an_hour, job, open, poll, retry, start_runner, stats, wait_until,
+    LONG_LEASE, after, assert_helpful, by_id, by_proxy, claim_until_some, config, connect,
+    done_settlements, job, open, retry, start_runner, stats, wait_until, wait_until_done,
 };
-use dq_testkit::faults::TcpProxy;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
@@ -27,20 +25,14 @@ struct TooSlow;
 async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     let config = config(&format!("parted-{delay}"));
     let connected = open(&config).await;
-    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
-    let mut by_proxy = config.clone();
-    by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    by_proxy.response_timeout = Duration::from_secs(6);
-    let disconnected = retry(|| connect(&by_proxy)).await;
+    let (proxy, mut disconnected_config) = by_proxy(&config).await;
+    disconnected_config.response_timeout = Duration::from_secs(6);
+    let disconnected = retry(|| connect(&disconnected_config)).await;
 
     let held = job("held");
     connected.schedule(vec![held.clone()]).await.unwrap();
     let lease = Duration::from_secs(4);
-    let first = poll("the job is claimed", async || {
-        let claimed = retry(|| claim_for(&*disconnected, "held", 1, lease)).await;
-        (!claimed.jobs.is_empty()).then_some(claimed)
-    })
-    .await;
+    let first = claim_until_some(&*disconnected, "held", lease).await;
     // This runner gets their messages.
     let mut runner = start_runner(&disconnected, "q").await;
     let began = Instant::now();
@@ -66,11 +58,7 @@ async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     // After other calls without a reply, the connection may be given up before this one is sent.
     let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
     assert!(kinds.contains(&error.kind()), "{error}");
-    let second = poll("the lease expires", async || {
-        let claimed = retry(|| claim_for(&*connected, "held", 1, LONG_LEASE)).await;
-        (!claimed.jobs.is_empty()).then_some(claimed)
-    })
-    .await;
+    let second = claim_until_some(&*connected, "held", LONG_LEASE).await;
     assert_eq!(second.jobs[0].job.losses, first.jobs[0].job.losses + 1);
     assert!(second.jobs[0].token > first.jobs[0].token);
     wait_until("the jobs are due", async || stats(&*connected, "q").await.ready == 20).await;
@@ -85,36 +73,7 @@ async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     );
     assert_eq!(connected.settle(&done_settlements(&second)).await.unwrap(), [Settled::Accepted]);
     runner.expect_each_once(&kept).await;
-    wait_until("all are done", async || stats(&*connected, "q").await.totals.unwrap().done == 20)
-        .await;
+    wait_until_done(&*connected, "q", 20).await;
     assert_eq!(runner.unexpected_starts(), [], "a cancelled job has run");
     Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_cannot_write_gets_errors_while_others_write() {
-    let config = config("silent");
-    let writer = open(&config).await;
-    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
-    let mut by_proxy = config.clone();
-    by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    by_proxy.response_timeout = Duration::from_secs(3);
-    let read_only = retry(|| connect(&by_proxy)).await;
-    let busy = tokio::spawn(async move {
-        loop {
-            writer.schedule(vec![in_an_hour(job("busy"))]).await.ok();
-            // Slowly: the broker sends little to a consumer that does not acknowledge.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    wait_until("the read-only process reads the log", async || {
-        stats(&*read_only, "busy").await.scheduled > 3
-    })
-    .await;
-    proxy.pause_requests();
-    let call = tokio::time::timeout(TIMEOUT, read_only.schedule(vec![in_an_hour(job("q"))]));
-    let error = call.await.expect("the call returns").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
-    proxy.resume();
-    busy.abort();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dq_core::ErrorKind;
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use super::fixture::{assert_error, config_for, connect, declare_all, topology, url_for};
+use super::fixture::{assert_error, config_for, connect, declare_all, topology};
 
 const COMMAND: &str = r"set_permissions -p '/' 'visitor' '^my\.shop\.v1\.'";
 
@@ -13,14 +13,14 @@ const COMMAND: &str = r"set_permissions -p '/' 'visitor' '^my\.shop\.v1\.'";
 async fn refused_connections_fail_at_once() {
     let server = shared_rabbitmq();
     server.ctl(&["add_user", "visitor", "secret"]);
-    for (url, words) in [
-        (url_for(server, "visitor", "hunter2", "%2F"), ["ACCESS_REFUSED", "user and password"]),
-        (url_for(server, "nobody", "hunter2", "%2F"), ["ACCESS_REFUSED", "user and password"]),
-        (url_for(server, "visitor", "secret", "%2F"), ["visitor", COMMAND]),
-        (url_for(server, "visitor", "secret", "nowhere"), ["nowhere", "add_vhost"]),
+    for (login, vhost, words) in [
+        ("visitor:hunter2", "%2F", ["ACCESS_REFUSED", "user and password"]),
+        ("nobody:hunter2", "%2F", ["ACCESS_REFUSED", "user and password"]),
+        ("visitor:secret", "%2F", ["visitor", COMMAND]),
+        ("visitor:secret", "nowhere", ["nowhere", "add_vhost"]),
     ] {
         let began = Instant::now();
-        let mut config = config_for(url);
+        let mut config = config_for(format!("amqp://{login}@{}/{vhost}", server.address()));
         config.prefix = "my.shop".to_owned();
         let error = connect(&config).channel("declare").await.unwrap_err();
         assert_error(&error, ErrorKind::Config, &words);
@@ -34,24 +34,22 @@ async fn refused_connections_fail_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_needs_a_trusted_certificate_and_the_tls_port() {
     let server = RabbitMq::options().tls().start();
-    let mut config = config_for(server.url());
-    config.response_timeout = Duration::from_secs(20);
-    let error = connect(&config).channel("connect").await.unwrap_err();
+    let connected = async |url: String, ca| {
+        let mut config = config_for(url);
+        config.response_timeout = Duration::from_secs(20);
+        config.ca = ca;
+        connect(&config).channel("connect").await.map(drop)
+    };
+    let (tls, ca) = (server.url(), Some(server.ca()));
+    let error = connected(tls.clone(), None).await.unwrap_err();
     assert_error(&error, ErrorKind::Config, &["certificate", "`ca`"]);
+    connected(tls.clone(), ca.clone()).await.unwrap();
 
-    config.ca = Some(server.ca());
-    connect(&config).channel("connect").await.unwrap();
-
-    let plain = shared_rabbitmq().url().replace("amqp://", "amqps://");
-    let mut config = config_for(plain);
-    config.response_timeout = Duration::from_secs(20);
-    config.ca = Some(server.ca());
-    let error = connect(&config).channel("connect").await.unwrap_err();
+    let without_tls = shared_rabbitmq().url().replace("amqp://", "amqps://");
+    let error = connected(without_tls, ca).await.unwrap_err();
     assert_error(&error, ErrorKind::Unavailable, &["amqp://"]);
 
-    let mut config = config_for(server.url().replace("amqps://", "amqp://"));
-    config.response_timeout = Duration::from_secs(20);
-    let error = connect(&config).channel("connect").await.unwrap_err();
+    let error = connected(tls.replace("amqps://", "amqp://"), None).await.unwrap_err();
     assert_error(&error, ErrorKind::Config, &["amqps://"]);
 }
 

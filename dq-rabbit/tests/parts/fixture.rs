@@ -1,9 +1,12 @@
+//! Connections and topologies for these tests.
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Entropy, Error, QueueName};
-use dq_servers::{RabbitMq, shared_rabbitmq};
+use dq_core::{Backend, Entropy, Error, Finding, QueueName};
+use dq_servers::shared_rabbitmq;
 
+use crate::RabbitBackend;
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::topology::Topology;
@@ -40,8 +43,9 @@ pub(super) fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-pub(super) fn url_for(server: &RabbitMq, user: &str, password: &str, vhost: &str) -> String {
-    format!("amqp://{user}:{password}@{}/{vhost}", server.address())
+/// What `check` finds with this code.
+pub(super) async fn finding(backend: &RabbitBackend, code: &str) -> Option<Finding> {
+    backend.check().await.into_iter().find(|finding| finding.code == code)
 }
 
 pub(super) fn assert_error(error: &Error, kind: dq_core::ErrorKind, words: &[&str]) {

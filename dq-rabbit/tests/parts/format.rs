@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, DeadKind, ErrorKind, Headers, HistoryLimit, HistoryLimits, Job,
-    Operation, Scheduled, Timestamp, Want,
+    Backend, DeadKind, ErrorKind, Headers, HistoryLimit, HistoryLimits, Job, Operation, Scheduled,
+    Timestamp,
 };
-use dq_testkit::fixture::{by_id, job, stats, wait_until};
+use dq_testkit::fixture::{by_id, claim_for, job, stats, wait_until};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Confirmation};
 
-use super::fixture::{assert_error, config, connect, queue};
+use super::fixture::{assert_error, config, connect, finding, queue};
 use crate::RabbitBackend;
 use crate::config::{QueueKind, RabbitConfig};
 use crate::connect::AmqpConnection;
+use crate::log::wire::tests::unknown_entry;
 use crate::log::wire::{
     Checksum, Command, Entry, Payload, SnapshotEntry, SnapshotJob, SnapshotJobState, SnapshotPart,
     encode,
@@ -41,18 +42,6 @@ async fn append(connection: &AmqpConnection, message: &[u8]) {
     assert_eq!(sent.await.unwrap().await.unwrap(), Confirmation::Ack(None));
 }
 
-fn unknown_entry(flags: u8) -> Vec<u8> {
-    let command = Command::Unknown { kind: 1_000, body: Vec::new().into() };
-    let entry = Entry { producer_id: 7, sequence: 1, at: dq_core::Timestamp::EPOCH, command };
-    let mut message = encode(&[entry]);
-    // After magic, format, head (1 byte) and kind (2 bytes).
-    message[6] = flags;
-    let end = message.len() - 8;
-    let checksum = xxhash_rust::xxh3::xxh3_64(&message[..end]);
-    message[end..].copy_from_slice(&checksum.to_le_bytes());
-    message
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_that_are_no_entries_are_skipped_and_reported() {
     let config = classic("skipped");
@@ -69,9 +58,7 @@ async fn messages_that_are_no_entries_are_skipped_and_reported() {
     let other = open(&config).await.unwrap();
     for backend in [&backend, &other] {
         assert_eq!(backend.stats(&[queue("q")]).await.unwrap()[0].ready, 2);
-        let findings = backend.check().await;
-        let skipped = findings.iter().find(|finding| finding.code == "rabbitmq.log-skipped");
-        let cause = &skipped.expect("a finding").cause;
+        let cause = finding(backend, "rabbitmq.log-skipped").await.expect("a finding").cause;
         assert!(cause.starts_with("1 foreign and 1 damaged messages"), "{cause}");
         backend.close().await.unwrap();
     }
@@ -108,21 +95,18 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
         let command = Command::Snapshot(SnapshotEntry::Part { begin: 1_000, number: 0, part });
         let entry = Entry { producer_id: 7, sequence, at: Timestamp::EPOCH, command };
         append(&connection, &encode(&[entry])).await;
-        let lost = async || {
-            let findings = backend.check().await;
-            findings.into_iter().find(|finding| finding.code == "rabbitmq.payload-lost")
-        };
-        // A listing shows no payload and reports it.
+        // A listing shows no payload, and `check` reports it.
+        let lost = async || finding(&backend, "rabbitmq.payload-lost").await.expect("a finding");
         wait_until("the snapshot is read", async || {
             backend.get(&by_id(&new)).await.unwrap().unwrap().job.payload.is_empty()
         })
         .await;
-        assert!(lost().await.expect("a finding").cause.contains("1 jobs"));
+        assert!(lost().await.cause.contains("1 jobs"));
+
         backend.operate(Operation::Resume { queue: &name }).await.unwrap();
         let mut quarantined = Vec::new();
         wait_until("the job is dead", async || {
-            let wants = [Want::new(name.clone(), 9, Duration::from_secs(60))];
-            let claimed = backend.claim(ClaimParams::new(&wants, 9, "worker")).await.unwrap();
+            let claimed = claim_for(&backend, &["q"], 9, Duration::from_secs(60)).await.unwrap();
             assert!(claimed.jobs.is_empty(), "{claimed:?}");
             quarantined.extend(claimed.quarantined);
             stats(&backend, "q").await.dead == 1
@@ -133,7 +117,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
         assert_eq!(reason.kind, DeadKind::Quarantined);
         let [(job, reported)] = &quarantined[..] else { panic!("{quarantined:?}") };
         assert_eq!((job.id, reported), (new.id, &reason));
-        assert!(lost().await.expect("a finding").cause.contains(&new.id.to_string()));
+        assert!(lost().await.cause.contains(&new.id.to_string()));
         backend.operate(Operation::Remove { queue: &name, jobs: &[new.id] }).await.unwrap();
         backend.operate(Operation::Pause { queue: &name }).await.unwrap();
     }

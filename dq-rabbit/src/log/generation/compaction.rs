@@ -1,6 +1,5 @@
 //! Changes the log's generation and writes the snapshot at the beginning of the next one.
 
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use futures_util::FutureExt;
 
 use super::Generation;
 use super::directory;
+use crate::chunks::chunks;
 use crate::error::LostReply;
 use crate::log::command::{Close, Snapshot};
 use crate::log::fetch::{self, ReadPurpose};
@@ -20,8 +20,9 @@ use crate::log::state::snapshot::job_parts;
 use crate::log::state::stored::StoredPayload;
 use crate::log::wire::{SnapshotEntry, SnapshotPart};
 
-/// The jobs, and payload bytes, that are read at once. One job may be larger.
+/// How many jobs' payloads are read at once.
 const FETCH_JOBS: usize = 5_000;
+/// How many payload bytes are read at once. One job may be larger.
 const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long a generation is kept after the next one is complete. Readers may be behind, and a
@@ -37,11 +38,12 @@ const KEPT: u32 = 8;
 /// two seconds' declarations, with their streams.
 const DECLARED_FOR: Duration = Duration::from_secs(4);
 
+/// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const OPERATION: &str = "compact the log";
 
-/// Runs on each signal until it is dropped.
+/// Changes the generation on each signal, until the task is dropped.
 pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
@@ -59,7 +61,7 @@ pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Takes the remaining steps; see [`directory`].
+/// Takes the remaining steps of a change; see [`directory`].
 async fn compact(shared: &LogShared) -> Result<()> {
     let Some(generation) = shared.generation() else { return Ok(()) };
     let needs_close = shared.state().needs_close();
@@ -112,8 +114,8 @@ async fn delete_old(shared: &LogShared) -> Result<()> {
     }
 }
 
-/// Keeps the newest `kept` numbers, and all if the broker has lost the announced generation: the
-/// log then goes on in the one before.
+/// Deletes earlier generations except the newest `kept` numbers. Deletes none if the broker has
+/// lost the announced generation: the log then goes on in the one before.
 async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
     let topology = &shared.topology;
     if directory::locate(shared).await? < announced || !topology.has_generation(announced).await? {
@@ -129,6 +131,8 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
     Ok(())
 }
 
+type StoredJob = JobSnapshot<StoredPayload>;
+
 /// Several processes may begin a snapshot at once. The first `Begin` in the log counts, and its
 /// process goes on. If it dies, another process begins after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
@@ -139,9 +143,8 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     shared.reached("begun").await;
     let mut written = append_parts(shared, begin, 0, first_parts).await?;
     shared.reached("half").await;
-    let mut jobs = jobs.into_iter().peekable();
-    while jobs.peek().is_some() {
-        let chunk = next_chunk(&mut jobs);
+    let payload_bytes = |job: &StoredJob| u64::from(job.stored.payload.length);
+    for chunk in chunks(jobs, FETCH_JOBS, FETCH_BYTES, payload_bytes) {
         let stored = chunk.iter().map(|job| (job.job.id, job.stored.payload));
         let payloads = fetch::read(shared, stored, ReadPurpose::View).await?;
         let ids = chunk.iter().map(|job| job.job.id);
@@ -151,7 +154,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
         if !lost.is_empty() && directory::locate(shared).await? >= Generation::of(begin) {
             return Ok(());
         }
-        lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
+        lost.into_iter().for_each(|job| shared.state().add_lost_payload(job));
         let parts = job_parts(chunk, |id, _| payloads.get(&id).cloned());
         written = append_parts(shared, begin, written, parts).await?;
     }
@@ -160,23 +163,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-type StoredJob = JobSnapshot<StoredPayload>;
-
-fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = StoredJob>>) -> Vec<StoredJob> {
-    let mut chunk = Vec::new();
-    let mut bytes = 0;
-    while chunk.len() < FETCH_JOBS
-        && let Some(job) = jobs.next_if(|job| {
-            bytes += u64::from(job.stored.payload.length);
-            chunk.is_empty() || bytes <= FETCH_BYTES
-        })
-    {
-        chunk.push(job);
-    }
-    chunk
-}
-
-/// Returns how many parts the snapshot then has.
+/// Appends parts of the snapshot that begins at this offset. Returns how many it then has.
 async fn append_parts(
     shared: &LogShared,
     begin: u64,
@@ -198,31 +185,4 @@ async fn append<T: Send + 'static>(
 ) -> Result<T> {
     let read = |replica: &mut Replica, (), at| read(replica, at);
     shared.call(OPERATION, LostReply::Unavailable, Snapshot(entry), read).await
-}
-
-#[cfg(test)]
-mod tests {
-    use dq_core::machine::JobPlacement;
-    use dq_core::{Job, QueueName, Timestamp};
-
-    use super::*;
-
-    fn job(length: u32) -> StoredJob {
-        let mut stored = StoredPayload::default();
-        stored.payload.length = length;
-        let (id, queue) = (JobId::from_bytes([1; 16]), QueueName::new("q").unwrap());
-        let job = Job::new(id, queue, Timestamp::EPOCH, Timestamp::EPOCH, "".into());
-        JobSnapshot { job, stored, seq: 0, placement: JobPlacement::Waiting, notes: None }
-    }
-
-    #[test]
-    fn payloads_are_fetched_by_their_number_and_size() {
-        const MIB: u32 = 1024 * 1024;
-        let large = std::iter::repeat_n(MIB, 10).chain([5 * MIB, 1]);
-        let many = std::iter::repeat_n(1, FETCH_JOBS + 1);
-        let mut jobs = large.chain(many).map(job).peekable();
-        let chunks = std::iter::from_fn(|| Some(next_chunk(&mut jobs)).filter(|it| !it.is_empty()));
-        let chunks: Vec<usize> = chunks.map(|chunk| chunk.len()).collect();
-        assert_eq!(chunks, [4, 4, 2, 1, FETCH_JOBS, 2]);
-    }
 }

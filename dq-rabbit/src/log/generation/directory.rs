@@ -3,7 +3,8 @@
 //! Each *generation* is a stream without a limit, so the broker deletes nothing that lives. The
 //! *directory* is a small stream of records. They name the newest generation, where a process
 //! starts to read, and the oldest that is kept. To learn them, a process appends a record of its
-//! own and reads up to it. A process that finds N large enough changes to N' ([`Generation::next`]):
+//! own and reads up to it. A process that finds N large enough changes to N'
+//! ([`Generation::next`]):
 //!
 //! | Step | After a crash |
 //! |---|---|
@@ -57,22 +58,17 @@ use crate::topology::names::DIRECTORY_KEY;
 const MAGIC: &[u8] = b"DQ\x01";
 const CHECKSUM_BYTES: usize = 8;
 
+/// Records that the broker sends ahead.
 const PREFETCH: u16 = 256;
 
 /// The broker deletes old records, so the newest generation is announced again after this many.
 const REPEAT_AFTER: u64 = 200;
 
-/// Pauses before further looks for a missing generation. Together, longer than a node needs to
-/// start or to notice a partition.
-const LOST_PAUSES: [Duration; 6] = [
-    Duration::from_millis(200),
-    Duration::from_millis(600),
-    Duration::from_millis(2_000),
-    Duration::from_millis(5_000),
-    Duration::from_millis(10_000),
-    Duration::from_millis(15_000),
-];
+/// Pauses before further looks for a missing generation, in milliseconds. Together, longer than a
+/// node needs to start or to notice a partition.
+const LOST_PAUSES_MS: [u64; 6] = [200, 600, 2_000, 5_000, 10_000, 15_000];
 
+/// A record of the directory. The nonce tells it from other records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     kind: RecordKind,
@@ -102,15 +98,19 @@ impl Record {
     }
 }
 
+/// How a process comes to a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::log) enum Arrival {
+    /// The directory names it.
     Directory,
+    /// It follows one that was closed.
     Close,
+    /// The process has read it before.
     Read,
 }
 
-/// The newest generation in the directory. Without one, announces the newest that this process
-/// knows, or the first.
+/// Returns the newest generation in the directory. If there is none, announces the newest that this
+/// process knows, or the first.
 ///
 /// # Errors
 /// `Config` if the directory has lost its records and this process does not know where the log is.
@@ -129,7 +129,7 @@ pub(in crate::log) async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-/// The generation must be complete or begin empty.
+/// Names the generation in the directory. It must be complete or begin empty.
 pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation) -> Result<()> {
     // Nothing that lives is before one that begins empty.
     let oldest =
@@ -138,6 +138,7 @@ pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation)
     append(shared, Record::new(shared, kind)).await
 }
 
+/// Whether the directory allows deleting this generation, by now.
 pub(in crate::log) async fn may_be_deleted(
     shared: &LogShared,
     generation: Generation,
@@ -246,13 +247,15 @@ pub(in crate::log) async fn restore(
     Ok(true)
 }
 
+/// Whether nobody can read this earlier generation any more.
 pub(in crate::log) async fn is_gone(shared: &LogShared, generation: Generation) -> Result<bool> {
     Ok(may_be_deleted(shared, generation).await? || is_lost(shared, generation).await?)
 }
 
+/// Whether the broker does not find the generation for half a minute.
 async fn is_lost(shared: &LogShared, generation: Generation) -> Result<bool> {
-    for pause in LOST_PAUSES {
-        shared.clock.sleep(pause).await;
+    for pause in LOST_PAUSES_MS {
+        shared.clock.sleep(Duration::from_millis(pause)).await;
         if shared.topology.has_generation(generation).await? {
             return Ok(false);
         }
@@ -322,7 +325,7 @@ fn records_lost() -> Error {
     .operation(READ_OPERATION)
 }
 
-/// `false` without a stream or an exchange.
+/// Appends a record; `false` if the stream or the exchange is missing.
 async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
     let failed = |error: &lapin::Error| {
         from_use("write the log", Permission::Write, shared.publish.broker_info(), error)
@@ -352,7 +355,7 @@ async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
     }
 }
 
-/// Continues after the known records. `None` without a directory.
+/// Starts to read after the known records; `None` without a directory.
 async fn open(shared: &LogShared, read: &DirectoryView) -> Result<Option<(AmqpChannel, Consumer)>> {
     let known = (read.last.nonce != 0).then_some(read.last);
     let start = known.map_or(StreamStart::First, |last| StreamStart::Offset(last.record_offset));

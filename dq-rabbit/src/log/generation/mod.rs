@@ -50,6 +50,7 @@ impl Generation {
         Self((self.0 + REPLACEMENT_DISTANCE) & !1)
     }
 
+    /// The generation this many numbers before.
     pub(crate) const fn back(self, numbers: u32) -> Self {
         Self(self.0.saturating_sub(numbers))
     }
@@ -62,10 +63,12 @@ impl Generation {
         (self.back(SWEPT).0..self.0).map(Self)
     }
 
+    /// The log offset of a message in this generation's stream.
     pub(crate) const fn offset(self, in_stream: u64) -> u64 {
         (self.0 as u64) << OFFSET_BITS | in_stream
     }
 
+    /// The generation of a log offset.
     pub(crate) const fn of(offset: u64) -> Self {
         Self((offset >> OFFSET_BITS) as u32)
     }
@@ -88,6 +91,7 @@ pub(crate) struct DirectoryView {
     pub(crate) is_cut_off: bool,
 }
 
+/// A record that a process has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SeenRecord {
     /// The record's offset in the directory.
@@ -113,6 +117,7 @@ pub(crate) enum RecordKind {
 }
 
 impl DirectoryView {
+    /// Adds the next record.
     pub(crate) fn observe(&mut self, record: SeenRecord, kind: RecordKind) {
         self.last = record;
         match kind {
@@ -167,25 +172,23 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_generation_is_the_one_with_the_greatest_number() {
+    fn the_newest_generation_has_the_greatest_number_unless_it_is_lost() {
         use RecordKind::Probe;
-        let view = view(&[Probe, newest(0), newest(3), newest(1), Probe, newest(3), Probe]);
-        assert_eq!((view.newest, view.newest_record_offset), (Some(Generation::new(3)), 5));
-        assert_eq!(view.last, SeenRecord { record_offset: 6, nonce: 13 });
-    }
-
-    #[test]
-    fn a_generation_is_lost_unless_it_was_named_again_since() {
         let lost = |named_at| RecordKind::Lost { named_at, before: 1 };
         for (kinds, expected) in [
-            (&[newest(3), lost(0)][..], Some(1)),
-            (&[newest(3), newest(3), lost(0)], Some(3)),
-            (&[newest(3), newest(5), lost(0)], Some(5)),
-            (&[newest(3), lost(0), lost(0)], Some(1)),
-            (&[newest(3), lost(0), newest(3), lost(0)], Some(3)),
+            (&[Probe, newest(0), newest(3), newest(1), Probe][..], Some((3, 2))),
+            (&[newest(3), lost(0)], Some((1, 1))),
+            (&[newest(3), newest(3), lost(0)], Some((3, 1))),
+            (&[newest(3), newest(5), lost(0)], Some((5, 1))),
+            (&[newest(3), lost(0), lost(0)], Some((1, 1))),
+            (&[newest(3), lost(0), newest(3), lost(0)], Some((3, 2))),
             (&[lost(0)], None),
         ] {
-            assert_eq!(view(kinds).newest.map(Generation::number), expected, "{kinds:?}");
+            let view = view(kinds);
+            let named = view.newest.map(|newest| (newest.number(), view.newest_record_offset));
+            assert_eq!(named, expected, "{kinds:?}");
+            let last = kinds.len() as u64 - 1;
+            assert_eq!(view.last, SeenRecord { record_offset: last, nonce: 7 + last });
         }
     }
 
@@ -214,16 +217,13 @@ mod tests {
 
     #[test]
     fn numbers_grow_and_tell_which_generations_begin_empty() {
-        let mut generation = Generation::FIRST;
-        assert!(generation.begins_empty());
-        for _ in 0..100 {
-            assert!(generation.next() > generation && !generation.next().begins_empty());
-            let replacement = generation.replacement();
-            assert!(replacement.begins_empty());
-            assert!(replacement > generation.next().next().next());
-            generation = generation.next();
+        for number in [0, 1, 3, 1_000, 1_001] {
+            let generation = Generation::new(number);
+            let (next, replacement) = (generation.next(), generation.replacement());
+            assert!(next > generation && !next.begins_empty(), "{number}");
+            assert!(replacement > next.next().next() && replacement.begins_empty(), "{number}");
         }
-        assert_eq!(Generation::new(1_000).next(), Generation::new(1_001));
+        assert!(Generation::FIRST.begins_empty());
     }
 
     #[test]
@@ -238,12 +238,9 @@ mod tests {
 
     #[test]
     fn the_generations_before_are_a_window() {
-        let before = |generation: Generation| -> Vec<u32> {
-            generation.before().map(Generation::number).collect()
-        };
-        assert_eq!(before(Generation::new(3)), [0, 1, 2]);
-        assert_eq!(before(Generation::new(3).back(2)), [0]);
-        assert_eq!(before(Generation::new(1).back(2)), [0_u32; 0]);
-        assert_eq!(before(Generation::new(100).back(2)), (74..98).collect::<Vec<_>>());
+        for (number, window) in [(0, 0..0), (3, 0..3), (98, 74..98)] {
+            let before = Generation::new(number).before().map(Generation::number);
+            assert!(before.eq(window.clone()), "{number}");
+        }
     }
 }

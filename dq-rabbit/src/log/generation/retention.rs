@@ -26,9 +26,11 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 /// - At 1/8, or after many messages relative to jobs and snapshot, the generation is closed.
 /// - At 1/4, new jobs wait for the next generation. Neither counts snapshots.
 /// - The log itself limits a snapshot to 1/5, see [`Replica`](crate::log::state::replica::Replica).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::log) struct Retention {
+    /// The log's intended size in bytes.
     size: u64,
+    /// The generation's bytes, with snapshots.
     bytes: u64,
     messages: u64,
     snapshot_bytes: u64,
@@ -61,6 +63,7 @@ impl SnapshotStep {
     }
 }
 
+/// A snapshot that is being written.
 #[derive(Debug)]
 struct SnapshotProgress {
     begin: u64,
@@ -79,17 +82,9 @@ impl SnapshotProgress {
 }
 
 impl Retention {
-    /// `is_complete` if the generation begins empty.
+    /// Begins with a generation, which is complete if it begins empty.
     pub(in crate::log) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
-        Self {
-            size,
-            bytes: 0,
-            messages: 0,
-            snapshot_bytes: 0,
-            is_complete,
-            begun: now,
-            current: None,
-        }
+        Self { size, is_complete, begun: now, ..Self::default() }
     }
 
     pub(in crate::log) fn resize(&mut self, size: u64) {
@@ -101,10 +96,8 @@ impl Retention {
         self.messages += 1;
     }
 
-    pub(in crate::log) fn add_entry(&mut self, command: &Command, bytes: u64) {
-        if matches!(command, Command::Snapshot(_)) {
-            self.snapshot_bytes += bytes;
-        }
+    pub(in crate::log) fn add_entry(&mut self, command: &Command) {
+        self.snapshot_bytes += command.snapshot_bytes();
     }
 
     /// Observes a snapshot's entry, unless it was a duplicate or followed a gap. Processes may
@@ -149,12 +142,12 @@ impl Retention {
         self.current.as_ref().is_none_or(|snapshot| snapshot.is_abandoned(now))
     }
 
-    /// Nothing needs earlier generations.
+    /// Whether nothing needs earlier generations.
     pub(in crate::log) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// `false` if another snapshot was in progress at this one's beginning.
+    /// Whether the snapshot that begins here counts. It does not if another one was in progress.
     pub(in crate::log) fn is_in_progress(&self, offset: u64) -> bool {
         self.current.as_ref().is_some_and(|snapshot| snapshot.begin == offset)
     }
@@ -179,7 +172,7 @@ impl Retention {
         self.appended() >= self.size / 4
     }
 
-    /// Without snapshots.
+    /// The generation's bytes without snapshots.
     fn appended(&self) -> u64 {
         self.bytes.saturating_sub(self.snapshot_bytes)
     }
@@ -202,7 +195,7 @@ mod tests {
 
     fn part(retention: &mut Retention, begin: u64, bytes: u64, now: Duration) {
         retention.add_message(bytes - MESSAGE_OVERHEAD);
-        retention.add_entry(&Command::Snapshot(SnapshotEntry::Begin), bytes);
+        retention.snapshot_bytes += bytes;
         retention.observe(0, SnapshotStep::Part { begin }, now);
     }
 

@@ -14,13 +14,13 @@ use crate::log::wire::{self, encoded_size};
 /// A stored job may gain this much besides a payload: counts, lease, worker, and an error with
 /// [`SHORT_TEXT`] bytes.
 const GROWTH_PER_JOB: u64 = 256;
-/// Longest error or reason while the log is full, in bytes.
+/// The longest error or reason while the log is full, in bytes.
 const SHORT_TEXT: usize = 120;
 
 /// The sizes in a snapshot, field by field as in [`wire`].
 pub(in crate::log) const SIZES: Sizes = Sizes { job, ended, pin, runner };
 
-/// A [`wire::SnapshotJob`], without payload and headers.
+/// The size of a [`wire::SnapshotJob`] without payload and headers.
 fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
     let state = match placement {
         JobPlacement::Waiting => 0,
@@ -35,7 +35,7 @@ fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) 
     fields(job) + encoded_size(&seq) + (1 + state) + (1 + notes)
 }
 
-/// A [`wire::EndedJob`].
+/// The size of a [`wire::EndedJob`].
 fn ended(seq: u64, view: &JobView) -> u64 {
     let JobView { job, leased_since, worker, last_error, ended, .. } = view;
     let Some(ended) = ended else { return 0 };
@@ -43,7 +43,7 @@ fn ended(seq: u64, view: &JobView) -> u64 {
     fields(job) + encoded_size(&(seq, notes, ended.ending, &ended.reason, ended.at))
 }
 
-/// A `wire::entry::Job`.
+/// The size of a `wire::entry::Job`.
 fn fields(job: &Job) -> u64 {
     let key = job.key.as_ref().map(|key| key.as_str());
     let first_due = wire::other_first_due(job);
@@ -60,6 +60,7 @@ fn runner(runner: &Announced) -> u64 {
     encoded_size(&(&runner.name, &runner.info, runner.at, runner.until))
 }
 
+/// How much of its capacity the log uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// A snapshot's bytes, with [`GROWTH_PER_JOB`].
@@ -81,7 +82,8 @@ impl Usage {
         self.capacity.is_some_and(|capacity| self.used >= capacity)
     }
 
-    /// A job with a known id adds nothing, and one with a known key adds the difference.
+    /// Whether the jobs fit. One with a known id adds nothing, and one with a known key adds the
+    /// difference.
     pub(in crate::log) fn has_room<'a>(
         self,
         machine: &ReplicaMachine,
@@ -113,6 +115,7 @@ impl Usage {
     }
 }
 
+/// Shortens a text to [`SHORT_TEXT`] bytes at most.
 fn cut(text: &mut String) {
     let end = (0..=SHORT_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or(0));

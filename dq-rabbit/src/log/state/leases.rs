@@ -24,6 +24,7 @@ pub(crate) struct ObservedLeases {
     expiries: HashMap<QueueName, BTreeSet<(Duration, JobId)>>,
 }
 
+/// A lease as this process has seen it.
 #[derive(Debug)]
 struct ObservedLease {
     queue: QueueName,
@@ -35,7 +36,7 @@ struct ObservedLease {
 }
 
 impl ObservedLeases {
-    /// A grant that was seen at this elapsed time.
+    /// Adds a lease whose grant was seen at this elapsed time.
     pub(crate) fn grant(&mut self, lease: Lease, lease_for: Duration, seen: Duration) {
         let Lease { queue, job, token } = lease;
         self.insert(queue, job, token, 0, lease_for, seen);
@@ -124,7 +125,7 @@ impl ObservedLeases {
         first.is_some_and(|at| at <= now + ROUNDING)
     }
 
-    /// Equal in all replicas.
+    /// Lists the leases without their times, which is equal in all replicas.
     pub(crate) fn to_wire(&self) -> Vec<StandingLease> {
         let mut leases: Vec<_> =
             self.leases.iter().map(|(job, lease)| lease.to_wire(*job)).collect();

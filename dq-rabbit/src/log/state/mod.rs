@@ -9,4 +9,6 @@ mod replica_tests;
 pub(super) mod snapshot;
 pub(super) mod stored;
 #[cfg(test)]
+mod test_log;
+#[cfg(test)]
 mod tests;

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 /// up. Far fewer are written while a copy is under way. A process that is silent for so long finds
 /// a gap and goes on as another producer. Part of the log's format.
 const EXPIRY_ENTRIES: u64 = 20_000_000;
-/// Only for the budget in flight, so it may differ between processes.
+/// A producer is active if others have appended fewer entries since its last one. It only counts
+/// for the budget in flight, so it may differ between processes.
 const ACTIVE_ENTRIES: u64 = 10_000;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,7 @@ pub(crate) struct Producers {
     entries: u64,
 }
 
+/// The last entry of a producer.
 #[derive(Debug, PartialEq, Eq)]
 struct LastEntry {
     sequence: u64,
@@ -24,9 +26,10 @@ struct LastEntry {
     number: u64,
 }
 
+/// What an entry's sequence number says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SequenceCheck {
-    /// It takes effect.
+    /// The entry takes effect.
     Next,
     Duplicate,
     /// Earlier entries are missing, so it has no effect.
@@ -37,11 +40,12 @@ pub(crate) enum SequenceCheck {
 }
 
 impl Producers {
-    /// 0 for an unknown producer.
+    /// Returns the producer's last sequence number; 0 for an unknown producer.
     pub(crate) fn last_sequence(&self, producer_id: u64) -> u64 {
         self.last_entries.get(&producer_id).map_or(0, |last| last.sequence)
     }
 
+    /// Records an entry if it is the producer's next one.
     pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) -> SequenceCheck {
         let last = self.last_sequence(producer_id);
         if sequence <= last {
@@ -56,6 +60,7 @@ impl Producers {
         SequenceCheck::Next
     }
 
+    /// Counts the active producers.
     pub(crate) fn active(&self) -> u64 {
         let is_active = |last: &&LastEntry| last.number + ACTIVE_ENTRIES > self.entries;
         self.last_entries.values().filter(is_active).count() as u64

@@ -34,8 +34,10 @@ pub(crate) const RESERVED_FOR: Duration = Duration::from_millis(250);
 /// over.
 const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
+/// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Applied {
+    /// It took effect.
     Reply(CommandReply),
     Duplicate,
     /// An earlier entry of the producer is missing, so this one has no effect. The producer appends
@@ -48,6 +50,7 @@ pub(crate) enum Applied {
     Deferred,
 }
 
+/// The state of the log's jobs.
 #[derive(Debug)]
 pub(crate) struct Replica {
     machine: ReplicaMachine,
@@ -64,7 +67,14 @@ pub(crate) struct Replica {
     collector: Option<SnapshotCollector>,
 }
 
+impl Default for Replica {
+    fn default() -> Self {
+        Self::unread()
+    }
+}
+
 impl Replica {
+    /// A replica that waits for its first entry.
     pub(crate) fn unread() -> Self {
         let limits = HistoryLimits::all(HistoryLimit::OFF);
         let mut machine = Machine::new(limits).with_explicit_lease_ends();
@@ -81,7 +91,8 @@ impl Replica {
         }
     }
 
-    /// Has to be restored from a snapshot, unless `first` is where a generation begins empty.
+    /// A replica that reads from this offset on. It has to be restored from a snapshot, unless a
+    /// generation begins empty there.
     pub(crate) fn starting_at(first: u64) -> Self {
         let mut replica = Self::unread();
         let generation = Generation::of(first);
@@ -102,6 +113,7 @@ impl Replica {
         self.seen = seen;
     }
 
+    /// Applies the entry at this index of the message at this offset.
     pub(crate) fn apply(&mut self, offset: u64, index: u32, entry: Entry) -> Applied {
         if let Some(collector) = &mut self.collector {
             collector.add(offset, index, entry);
@@ -274,7 +286,7 @@ impl Replica {
         }
     }
 
-    /// The first parts of a snapshot, and its jobs without payloads.
+    /// Returns the first parts of a snapshot, and its jobs without payloads.
     pub(crate) fn snapshot(&self) -> (Vec<SnapshotPart>, Vec<JobSnapshot<StoredPayload>>) {
         let state = self.machine.snapshot();
         let lists = list_parts(&state, self.leases.to_wire());
@@ -385,20 +397,21 @@ impl Replica {
         &mut self.machine
     }
 
-    /// In any queue and state.
+    /// Copies a job, in any queue and state.
     pub(crate) fn job(&self, id: JobId) -> Option<ReplicaJob> {
         let (job, stored) = self.machine.peek(id).zip(self.machine.stored(id))?;
         Some(ReplicaJob { job: job.clone(), stored: stored.clone() })
     }
 }
 
-/// The job keeps its headers.
+/// Points the job to another payload. It keeps its headers.
 fn set_payload(machine: &mut ReplicaMachine, job: JobId, payload: PayloadRef) {
     if let Some(stored) = machine.stored(job) {
         machine.set_stored(job, stored.with_payload(payload));
     }
 }
 
+/// A process prefers recently stored jobs, and jobs whose payload it has.
 fn affinity(
     now: Timestamp,
     is_prefetched: impl Fn(JobId) -> bool,

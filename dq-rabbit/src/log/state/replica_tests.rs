@@ -1,4 +1,4 @@
-//! The replica alone: leases end by observed time, and the log refuses jobs that would outgrow it.
+//! A replica ends leases by observed time, and refuses jobs that the log has no room for.
 
 use std::time::Duration;
 
@@ -9,14 +9,10 @@ use dq_core::{
     Want,
 };
 
-use super::replica::{Applied, Replica};
-use super::snapshot::job_parts;
-use super::tests::{Log, id, payload, queue};
-use crate::entries::MAX_ENTRY_ITEMS;
+use super::replica::Replica;
+use super::test_log::{TestLog, id, queue};
 use crate::log::command::CommandReply;
-use crate::log::generation::Generation;
-use crate::log::generation::retention::{Retention, SnapshotStep};
-use crate::log::wire::{self, Command, Entry, SnapshotEntry, StandingLease};
+use crate::log::wire::{self, Command, Entry, StandingLease};
 
 macro_rules! reply {
     ($reply:expr, $kind:ident) => {
@@ -27,58 +23,16 @@ macro_rules! reply {
     };
 }
 
-/// A replica, and the log that it reads: each message has one entry.
-struct TestLog {
-    replica: Replica,
-    retention: Retention,
-    log: Log,
-    offset: u64,
-    sequence: u64,
-}
-
 impl TestLog {
-    fn new(size: u64) -> Self {
-        let retention = Retention::new(size, true, Duration::ZERO);
-        Self {
-            replica: Replica::starting_at(0),
-            retention,
-            log: Log::new(),
-            offset: 0,
-            sequence: 0,
-        }
-    }
-
-    fn apply(&mut self, command: Command) -> CommandReply {
-        self.apply_at(0, command)
-    }
-
-    /// At its writer's time in milliseconds.
-    fn apply_at(&mut self, at: i64, command: Command) -> CommandReply {
-        let offset = self.offset;
-        self.offset += 1;
-        self.sequence += 1;
-        let at = Timestamp::from_millis(at);
-        let entry = Entry { producer_id: 1, sequence: self.sequence, at, command };
-        let message = wire::encode(std::slice::from_ref(&entry));
-        self.retention.add_message(message.len() as u64);
-        self.retention.add_entry(&entry.command, entry.command.snapshot_bytes());
-        if let Some(step) = SnapshotStep::of(&entry.command) {
-            self.retention.observe(offset, step, Duration::ZERO);
-        }
-        self.log.insert(offset, vec![entry.clone()]);
-        match self.replica.apply(offset, 0, entry) {
-            Applied::Reply(reply) => reply,
-            other => panic!("{other:?}"),
-        }
-    }
-
+    /// `None` if the log has no room.
     fn schedule(&mut self, job: NewJob) -> Option<Scheduled> {
-        match self.apply(Command::Schedule(vec![job.try_into().unwrap()])) {
+        match self.call(Command::Schedule(vec![job.into()])) {
             CommandReply::Full => None,
             reply => reply!(reply, Scheduled).pop(),
         }
     }
 
+    /// Schedules jobs until the log is full. Returns how many it has taken.
     fn fill(&mut self, payload_bytes: usize) -> u32 {
         (0..).find(|number| self.schedule(job(*number, payload_bytes)).is_none()).unwrap()
     }
@@ -87,30 +41,30 @@ impl TestLog {
     fn claim(&mut self, at: i64, limit: usize) -> Claimed {
         let wants = [Want::new(queue(0), limit, Duration::from_secs(1))];
         let claim = wire::Claim::new(&ClaimParams::new(&wants, limit, "worker"), Vec::new());
-        reply!(self.apply_at(at, Command::Claim(claim)), Claimed)
+        reply!(self.call_at(at, Command::Claim(claim)), Claimed)
     }
 
-    /// For a second.
+    /// Claims one job for a second.
     fn lease(&mut self, at: i64) -> Lease {
         self.claim(at, 1).jobs[0].lease()
     }
 
     fn cancel(&mut self, at: i64, id: JobId) -> Cancelled {
         let job = (&JobRef::new(queue(0), id)).into();
-        reply!(self.apply_at(at, Command::Cancel(vec![job])), Cancelled)[0]
+        reply!(self.call_at(at, Command::Cancel(vec![job])), Cancelled)[0]
     }
 
     fn renew(&mut self, at: i64, lease: &Lease) -> Renewed {
         let renewal = dq_core::Renewal::new(lease.clone(), Duration::from_secs(1));
-        reply!(self.apply_at(at, Command::Renew(vec![(&renewal).into()])), Renewed)[0]
+        reply!(self.call_at(at, Command::Renew(vec![(&renewal).into()])), Renewed)[0]
     }
 
     fn settle(&mut self, lease: Lease, verdict: Verdict) -> Settled {
         let settlement = wire::Settlement::try_from(&Settlement::new(lease, verdict)).unwrap();
-        reply!(self.apply(Command::Settle(vec![settlement])), Settled)[0]
+        reply!(self.call(Command::Settle(vec![settlement])), Settled)[0]
     }
 
-    fn kill(&mut self, leased: &[LeasedJob], error_bytes: usize) {
+    fn reject(&mut self, leased: &[LeasedJob], error_bytes: usize) {
         for leased in leased {
             let reason = DeadReason::new(DeadKind::Rejected, "e".repeat(error_bytes));
             let verdict = Verdict::Dead { reason, failed: true };
@@ -118,35 +72,13 @@ impl TestLog {
         }
     }
 
-    fn name_expired(&mut self, elapsed: u64) -> Vec<StandingLease> {
-        name_expired(&mut self.replica, elapsed)
-    }
-
-    /// Returns its beginning.
-    fn write_snapshot(&mut self) -> u64 {
-        let begin = self.offset;
-        self.apply(Command::Snapshot(SnapshotEntry::Begin));
-        let (mut parts, jobs) = self.replica.snapshot();
-        parts.extend(job_parts(jobs, |id, stored| Some(payload(&self.log, id, stored))));
-        for entry in SnapshotEntry::all(begin, parts) {
-            self.apply(Command::Snapshot(entry));
-        }
-        begin
-    }
-
-    fn change_generation(&mut self, size: u64) {
-        let generation = Generation::of(self.offset);
-        self.apply(Command::Close(generation.number()));
-        assert!(self.replica.is_closed());
-        self.replica.begin_generation();
-        self.retention = Retention::new(size, false, Duration::ZERO);
-        self.offset = generation.next().offset(0);
-        self.write_snapshot();
+    fn name_expired(&mut self, elapsed_ms: u64) -> Vec<StandingLease> {
+        name_expired(&mut self.replica, elapsed_ms)
     }
 }
 
-fn name_expired(replica: &mut Replica, elapsed: u64) -> Vec<StandingLease> {
-    let ends = replica.end_expired(Duration::from_millis(elapsed));
+fn name_expired(replica: &mut Replica, elapsed_ms: u64) -> Vec<StandingLease> {
+    let ends = replica.end_expired(Duration::from_millis(elapsed_ms));
     let named = ends.into_iter().map(|command| match command {
         Command::EndLeases(named) => named,
         other => panic!("{other:?}"),
@@ -154,6 +86,7 @@ fn name_expired(replica: &mut Replica, elapsed: u64) -> Vec<StandingLease> {
     named.flatten().collect()
 }
 
+/// A job whose id begins with this number.
 fn job(number: u32, payload_bytes: usize) -> NewJob {
     let mut id = [0; 16];
     id[..4].copy_from_slice(&number.to_be_bytes());
@@ -173,7 +106,7 @@ fn the_time_of_an_entry_ends_no_lease() {
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(HOUR);
     for at in [HOUR * 9, -HOUR * 9] {
-        log.apply_at(at, Command::Barrier);
+        log.call_at(at, Command::Barrier);
         assert_eq!(log.cancel(at, id(1)), Cancelled::AlreadyRunning);
         assert!(matches!(log.renew(at, &lease), Renewed::Until(_)));
         assert_eq!(log.replica.machine().stats(&[queue(0)], Timestamp::EPOCH + DAY)[0].running, 1);
@@ -185,7 +118,7 @@ fn the_time_of_an_entry_ends_no_lease() {
 #[test]
 fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
     let mut log = TestLog::new(u64::MAX);
-    log.replica.set_seen(Duration::from_secs(60));
+    log.elapsed = Duration::from_secs(60);
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     assert!(log.name_expired(60_998).is_empty(), "it lasts a second since it was seen");
@@ -195,16 +128,16 @@ fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
     // Another process has renewed it, and the name comes twice.
     assert!(matches!(log.renew(0, &lease), Renewed::Until(_)));
     for _ in 0..2 {
-        log.apply_at(HOUR, Command::EndLeases(named.clone()));
+        log.call_at(HOUR, Command::EndLeases(named.clone()));
         assert_eq!(log.cancel(0, id(1)), Cancelled::AlreadyRunning);
     }
     let renewed = log.name_expired(61_000);
-    log.apply_at(-HOUR, Command::EndLeases(renewed.clone()));
+    log.call_at(-HOUR, Command::EndLeases(renewed.clone()));
     assert_eq!(log.renew(0, &lease), Renewed::LostLease);
     let job = log.replica.machine().peek(id(1)).unwrap();
     assert_eq!((job.deliveries, job.losses), (1, 1));
     log.lease(300);
-    log.apply(Command::EndLeases(renewed));
+    log.call(Command::EndLeases(renewed));
     assert_eq!(log.cancel(0, id(1)), Cancelled::AlreadyRunning, "another token");
 }
 
@@ -212,28 +145,11 @@ fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
 fn the_lease_of_a_job_that_is_claimed_early_lasts_to_the_end_that_its_holder_knows() {
     let mut log = TestLog::new(u64::MAX);
     let _ = log.schedule(plain(id(1)).due(Timestamp::from_millis(102)));
-    log.replica.set_seen(Duration::from_millis(100));
+    log.elapsed = Duration::from_millis(100);
     let claimed = log.claim(100, 1);
     assert_eq!(claimed.jobs[0].leased_until, Timestamp::from_millis(1_102));
     assert!(log.name_expired(1_100).is_empty());
     assert_eq!(log.name_expired(1_102).len(), 1);
-}
-
-#[test]
-fn all_expired_leases_are_named_in_entries_of_limited_size() {
-    let mut log = TestLog::new(u64::MAX);
-    let leases = MAX_ENTRY_ITEMS as u128 + 1;
-    for number in 1..=leases {
-        let _ = log.schedule(plain(JobId::from_bytes(number.to_be_bytes())));
-    }
-    assert_eq!(log.claim(0, leases as usize).jobs.len(), leases as usize);
-    let ends = log.replica.end_expired(DAY);
-    assert_eq!(ends.len(), 2);
-    for end in ends {
-        log.apply(end);
-    }
-    assert!(log.replica.leases().is_empty());
-    assert!(log.replica.end_expired(DAY).is_empty());
 }
 
 #[test]
@@ -242,10 +158,11 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     log.renew(0, &lease);
+    log.call(Command::Close(0));
     let begin = log.write_snapshot();
     let mut restarted = Replica::starting_at(begin);
     restarted.set_seen(Duration::from_secs(500));
-    for (offset, message) in log.log.range(begin..) {
+    for (offset, message) in log.messages.range(begin..) {
         restarted.apply(*offset, 0, message[0].clone());
         restarted.restore();
     }
@@ -259,22 +176,8 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
     assert!(name_expired(&mut restarted, 500_998).is_empty());
     let named = name_expired(&mut restarted, 501_000);
     assert_eq!(next_due(&mut restarted, 501_000), None);
-    log.apply(Command::EndLeases(named));
+    log.call(Command::EndLeases(named));
     assert_eq!(log.cancel(0, id(1)), Cancelled::Cancelled);
-}
-
-#[test]
-fn a_next_step_replaces_the_payload_and_keeps_the_headers() {
-    let mut log = TestLog::new(u64::MAX);
-    let mut job = plain(id(1));
-    job.headers.insert("colour", "red");
-    let _ = log.schedule(job);
-    let lease = log.lease(0);
-    let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
-    assert_eq!(log.settle(lease, again), Settled::Accepted);
-    let stored = log.replica.machine().stored(id(1)).unwrap().clone();
-    assert_eq!(payload(&log.log, id(1), &stored.payload), "next");
-    assert_eq!(stored.headers().get("colour"), Some("red"));
 }
 
 #[test]
@@ -287,8 +190,7 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
         job
     };
     assert!(log.schedule(keyed(1_000, 500)).is_some(), "without a limit");
-    let capacity = 20_000;
-    log.apply(Command::SetCapacity(capacity));
+    log.call(Command::SetCapacity(20_000));
     let jobs = log.fill(500);
     assert!((15..30).contains(&jobs), "{jobs} jobs");
     assert!((90..=100).contains(&log.replica.usage().percent()));
@@ -297,11 +199,11 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
     assert!(matches!(log.schedule(keyed(1_001, 500)), Some(Scheduled::Replaced(_))));
     assert!(log.schedule(keyed(1_002, 2_000)).is_none(), "it is larger");
     // Dead jobs are refused too, and a batch as a whole.
-    let park = Command::Park(vec![(job(2_000, 10_000).try_into().unwrap(), "foreign".to_owned())]);
-    assert!(matches!(log.apply(park), CommandReply::Full));
-    let batch = [job(0, 500), job(3_000, 500)].map(|job| job.try_into().unwrap());
+    let park = Command::Park(vec![(job(2_000, 10_000).into(), "foreign".to_owned())]);
+    assert!(matches!(log.call(park), CommandReply::Full));
+    let batch = [job(0, 500), job(3_000, 500)].map(Into::into);
     let batch = Command::Schedule(batch.into());
-    assert!(matches!(log.apply(batch), CommandReply::Full));
+    assert!(matches!(log.call(batch), CommandReply::Full));
     assert_eq!(log.replica.machine().len() as u32, jobs + 1, "nothing was stored");
     for number in 0..2 {
         assert_eq!(log.cancel(0, job(number, 0).id), Cancelled::Cancelled);
@@ -310,32 +212,28 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
 }
 
 #[test]
-fn dead_jobs_with_long_errors_do_not_wedge_the_log() {
-    // 2,000 dead jobs with errors of 2 KiB take a quarter of the log.
-    let size = 16 << 20;
-    let mut log = TestLog::new(size);
-    (0..2_000).for_each(|number| assert!(log.schedule(job(number, 100)).is_some()));
-    let leased = log.claim(0, 2_000).jobs;
-    assert_eq!(leased.len(), 2_000);
-    log.kill(&leased, 2_048);
-    for _ in 0..3 {
-        log.change_generation(size);
-        assert!(!log.retention.blocks_growth(), "the snapshot does not count as appended");
-        assert!(log.retention.is_complete() && !log.retention.needs_close(2_000));
-    }
-}
-
-#[test]
 fn errors_are_shortened_while_the_log_is_full() {
     let mut log = TestLog::new(u64::MAX);
     let capacity = 100_000;
-    log.apply(Command::SetCapacity(capacity));
+    log.call(Command::SetCapacity(capacity));
     let jobs = log.fill(100) as usize;
     let leased = log.claim(0, jobs).jobs;
     assert_eq!(leased.len(), jobs);
-    log.kill(&leased, 2_000);
+    log.reject(&leased, 2_000);
     // The last long error may begin just below the limit.
     let stored = log.replica.machine().stored_bytes();
     assert!(stored <= capacity + 2_048, "{stored} bytes");
     assert!(log.schedule(job(9_999, 100)).is_none());
+}
+
+#[test]
+fn a_log_that_begins_with_a_foreign_message_has_an_id() {
+    let mut replica = Replica::starting_at(0);
+    assert_eq!(replica.log_id(), 0);
+    let ids = [1, 2].map(|sequence| {
+        let (at, command) = (Timestamp::EPOCH, Command::Barrier);
+        replica.apply(sequence, 0, Entry { producer_id: 7, sequence, at, command });
+        replica.log_id()
+    });
+    assert!(ids[0] != 0 && ids[1] == ids[0], "{ids:?}");
 }

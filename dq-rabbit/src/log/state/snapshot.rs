@@ -9,18 +9,19 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dq_core::machine::{JobPlacement, JobSnapshot, MachineSnapshot};
-use dq_core::{Announced, FencingToken, HistoryLimit, HistoryLimits, JobId, Receipt};
+use dq_core::{Announced, FencingToken, HistoryLimits, JobId, Receipt};
 use serde::Serialize;
 
 use super::producers::Producers;
 use super::stored::{LogPosition, PayloadRef, StoredPayload};
+use crate::chunks::chunks;
 use crate::log::wire::{
     self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
     SnapshotPart, StandingLease,
 };
 
 const PART_ITEMS: usize = 500;
-/// Approximately.
+/// A larger item is a part of its own.
 const PART_BYTES: u64 = 256 * 1024;
 
 /// Collects snapshots, by the offsets where they begin, until one is complete. Parts may come
@@ -31,7 +32,8 @@ pub(crate) struct SnapshotCollector {
     snapshots: HashMap<u64, CollectedSnapshot>,
 }
 
-#[derive(Debug)]
+/// The parts of a snapshot that were read so far.
+#[derive(Debug, Default)]
 pub(crate) struct CollectedSnapshot {
     pub(crate) machine: MachineSnapshot<StoredPayload>,
     pub(crate) history_limits: HistoryLimits,
@@ -46,6 +48,7 @@ pub(crate) struct CollectedSnapshot {
 }
 
 impl SnapshotCollector {
+    /// Adds the entry at this index of the message at this offset.
     pub(crate) fn add(&mut self, offset: u64, index: u32, mut entry: Entry) {
         entry.command.drop_payloads();
         for snapshot in self.snapshots.values_mut() {
@@ -56,9 +59,10 @@ impl SnapshotCollector {
             SnapshotEntry::Begin => {
                 // The header's producers include this entry, so it is a duplicate. It is kept
                 // because its producer may wait for a reply.
-                let later_entries =
-                    vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
-                self.snapshots.insert(offset, CollectedSnapshot::new(later_entries));
+                let begin = (offset, index, Entry { command: Command::Barrier, ..entry });
+                let snapshot =
+                    CollectedSnapshot { later_entries: vec![begin], ..Default::default() };
+                self.snapshots.insert(offset, snapshot);
             }
             SnapshotEntry::Part { begin, number, part } => {
                 if let Some(snapshot) = self.snapshots.get_mut(&begin)
@@ -83,20 +87,6 @@ impl SnapshotCollector {
 }
 
 impl CollectedSnapshot {
-    fn new(later_entries: Vec<(u64, u32, Entry)>) -> Self {
-        Self {
-            machine: MachineSnapshot::default(),
-            history_limits: HistoryLimits::all(HistoryLimit::OFF),
-            capacity: None,
-            log_id: 0,
-            producers: Producers::default(),
-            later_entries,
-            leases: Vec::new(),
-            parts: HashSet::new(),
-            is_complete: false,
-        }
-    }
-
     fn add(&mut self, offset: u64, index: u32, part: SnapshotPart) {
         match part {
             SnapshotPart::Header(header) => self.add_header(*header),
@@ -133,7 +123,7 @@ impl CollectedSnapshot {
     }
 }
 
-/// All parts except header and jobs.
+/// Makes all parts except header and jobs.
 pub(crate) fn list_parts(
     state: &MachineSnapshot<StoredPayload>,
     leases: Vec<StandingLease>,
@@ -142,15 +132,15 @@ pub(crate) fn list_parts(
     let pins = state.pins.iter().map(|(receipt, until)| (receipt.id, receipt.due, *until));
     let runners = state.runners.iter().cloned();
     let runners = runners.map(|Announced { name, info, at, until, .. }| (name, info, at, until));
-    let ended = parts(ended).into_iter().map(SnapshotPart::Ended);
-    let pins = parts(pins).into_iter().map(SnapshotPart::Pins);
-    let runners = parts(runners);
-    let runners = runners.into_iter().map(SnapshotPart::Runners);
-    let leases = parts(leases.into_iter()).into_iter().map(SnapshotPart::Leases);
+    let ended = parts(ended).map(SnapshotPart::Ended);
+    let pins = parts(pins).map(SnapshotPart::Pins);
+    let runners = parts(runners).map(SnapshotPart::Runners);
+    let leases = parts(leases.into_iter()).map(SnapshotPart::Leases);
     ended.chain(pins).chain(runners).chain(leases).collect()
 }
 
-/// Without its payload (`None`), a job keeps the checksum, by which claims find out.
+/// Makes the parts with jobs. A job without its payload (`None`) keeps the checksum, by which
+/// claims find out.
 pub(crate) fn job_parts(
     jobs: Vec<JobSnapshot<StoredPayload>>,
     payload: impl Fn(JobId, &PayloadRef) -> Option<Bytes>,
@@ -171,34 +161,11 @@ pub(crate) fn job_parts(
             },
             headers: stored.headers(),
         });
-    parts(jobs).into_iter().map(SnapshotPart::Jobs).collect()
+    parts(jobs).map(SnapshotPart::Jobs).collect()
 }
 
-#[cfg(test)]
-impl SnapshotEntry {
-    pub(crate) fn all(begin: u64, parts: Vec<SnapshotPart>) -> impl Iterator<Item = Self> {
-        let end = Self::End { begin, parts: parts.len() as u32 };
-        let part = move |(number, part)| Self::Part { begin, number, part };
-        (0..).zip(parts).map(part).chain([end])
-    }
-}
-
-fn parts<T: Serialize>(items: impl Iterator<Item = T>) -> Vec<Vec<T>> {
-    let mut parts = Vec::new();
-    let mut part = Vec::new();
-    let mut bytes = 0;
-    for item in items {
-        bytes += wire::encoded_size(&item);
-        part.push(item);
-        if part.len() >= PART_ITEMS || bytes >= PART_BYTES {
-            parts.push(std::mem::take(&mut part));
-            bytes = 0;
-        }
-    }
-    if !part.is_empty() {
-        parts.push(part);
-    }
-    parts
+fn parts<T: Serialize>(items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
+    chunks(items, PART_ITEMS, PART_BYTES, wire::encoded_size)
 }
 
 fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapshot<StoredPayload> {

@@ -5,6 +5,7 @@ use dq_core::{Headers, Job};
 
 use crate::log::wire::{Checksum, Payload};
 
+/// Where a payload is in the log: a message, an entry in it, and a job in that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
     /// With the generation in the high bits, see `log/generation`.
@@ -50,7 +51,7 @@ impl StoredPayload {
         Self { payload, headers: encoded.into() }
     }
 
-    /// With the same headers.
+    /// Another payload with the same headers.
     pub(crate) fn with_payload(&self, payload: PayloadRef) -> Self {
         Self { payload, headers: self.headers.clone() }
     }

@@ -1,29 +1,32 @@
-//! Replicas that read the same log are equal, although entries are duplicated or lost on the way to
+//! Replicas that read the same log are equal, although entries are repeated, or lost on the way to
 //! it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use bytes::Bytes;
 use dq_core::machine::MachineSnapshot;
 use dq_core::{
     Announcement, ClaimParams, DeadKind, DeadReason, Due, FencingToken, HistoryLimit,
-    HistoryLimits, JobId, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueName,
-    Settlement, Timestamp, Verdict, Want,
+    HistoryLimits, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, Settlement, Timestamp,
+    Verdict, Want,
 };
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::replica::{Applied, Replica};
 use super::snapshot::job_parts;
-use super::stored::{PayloadRef, StoredPayload};
+use super::stored::StoredPayload;
+use super::test_log::{Messages, TestLog, id, payload, queue};
 use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
-use crate::log::generation::retention::{Retention, SnapshotStep};
 use crate::log::wire::{
     self, Command, Entry, QueueOperation, SnapshotEntry, SnapshotPart, StandingLease,
 };
 
 const PRODUCERS: u64 = 3;
+/// Few, so that calls meet the same jobs.
+const IDS: u8 = 40;
+const QUEUES: u8 = 2;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -46,40 +49,13 @@ enum Step {
     Late(Call),
 }
 
-pub(in crate::log) type Log = BTreeMap<u64, Vec<Entry>>;
-
 #[derive(Debug, Clone)]
 enum Call {
-    Schedule { id: u8, queue: u8, key: Option<u8>, delay: u64, detach: bool, remember: u64 },
-    Cancel { id: u8, queue: u8 },
-    Claim { queue: u8, limit: usize },
-    Settle { verdict: u8 },
-    Operate { queue: u8, operation: u8 },
-    SetHistory { queue: u8, max: u32, age: u64 },
+    Command(Command),
+    /// Settles the last lease.
+    Settle(Verdict),
+    /// Ends the leases that have expired for the reading process.
     EndLeases,
-    Announce { name: u8, ttl: u64 },
-    SetCapacity { bytes: u64 },
-}
-
-fn call() -> impl Strategy<Value = Call> {
-    let key = proptest::option::weighted(0.3, 0..4u8);
-    prop_oneof![
-        4 => (0..40u8, 0..2u8, key, 0..2_000u64, any::<bool>(), 0..1_000u64).prop_map(
-            |(id, queue, key, delay, detach, remember)| {
-                let remember = remember.saturating_sub(500);
-                Call::Schedule { id, queue, key, delay, detach, remember }
-            }
-        ),
-        1 => (0..40u8, 0..2u8).prop_map(|(id, queue)| Call::Cancel { id, queue }),
-        2 => (0..2u8, 1..6usize).prop_map(|(queue, limit)| Call::Claim { queue, limit }),
-        3 => (0..7u8).prop_map(|verdict| Call::Settle { verdict }),
-        2 => Just(Call::EndLeases),
-        1 => (0..2u8, 0..5u8).prop_map(|(queue, operation)| Call::Operate { queue, operation }),
-        1 => (0..2u8, 0..5u32, 0..2_000u64)
-            .prop_map(|(queue, max, age)| Call::SetHistory { queue, max, age }),
-        1 => (0..3u8, 0..1_000u64).prop_map(|(name, ttl)| Call::Announce { name, ttl }),
-        1 => (0..30_000u64).prop_map(|bytes| Call::SetCapacity { bytes }),
-    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -95,205 +71,176 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-pub(in crate::log) fn queue(number: u8) -> QueueName {
-    QueueName::new(format!("q{number}")).unwrap()
+fn call() -> impl Strategy<Value = Call> {
+    let cancel = (0..IDS, 0..QUEUES).prop_map(|(number, queue_number)| {
+        Command::Cancel(vec![(&JobRef::new(queue(queue_number), id(number))).into()])
+    });
+    let claim = (0..QUEUES, 1..6usize).prop_map(|(queue_number, limit)| {
+        let wants = [Want::new(queue(queue_number), limit, Duration::from_secs(1))];
+        let prefetched = (0..IDS / 2).map(id).collect();
+        let worker = format!("worker {limit}");
+        Command::Claim(wire::Claim::new(&ClaimParams::new(&wants, limit, &worker), prefetched))
+    });
+    let operate = (0..QUEUES, operation())
+        .prop_map(|(queue_number, operation)| Command::Operate(queue(queue_number), operation));
+    let set_history = (0..QUEUES, 0..5u32, 0..2_000u64).prop_map(|(queue_number, max, age)| {
+        let mut limits = HistoryLimits::all(HistoryLimit::new(10, Duration::MAX));
+        let limit = HistoryLimit::new(max, Duration::from_millis(age));
+        limits.queues.insert(queue(queue_number), limit);
+        Command::SetHistory((&limits).into())
+    });
+    let announce = (0..3u8, any::<u8>(), 0..1_000u64).prop_map(|(name, info, ttl)| {
+        let ttl = Duration::from_millis(ttl);
+        let info = format!("info {info}");
+        Command::Announce(Announcement::new(format!("runner {name}"), info, ttl).into())
+    });
+    prop_oneof![
+        4 => schedule().prop_map(Call::Command),
+        1 => cancel.prop_map(Call::Command),
+        2 => claim.prop_map(Call::Command),
+        3 => verdict().prop_map(Call::Settle),
+        2 => Just(Call::EndLeases),
+        1 => operate.prop_map(Call::Command),
+        1 => set_history.prop_map(Call::Command),
+        1 => announce.prop_map(Call::Command),
+        1 => (0..30_000u64).prop_map(|bytes| Call::Command(Command::SetCapacity(bytes))),
+    ]
 }
 
-pub(in crate::log) fn id(number: u8) -> JobId {
-    JobId::from_bytes([number; 16])
+fn schedule() -> impl Strategy<Value = Command> {
+    let key = proptest::option::weighted(0.3, 0..4u8);
+    let policy = prop_oneof![Just(OnConflict::Keep), Just(OnConflict::Replace)];
+    let times = (0..2_000u64, 0..1_000u64);
+    (0..IDS, 0..QUEUES, key, policy, any::<bool>(), times, any::<u16>()).prop_map(
+        |(number, queue_number, key, policy, detaches, (delay, remember), text)| {
+            let due = Due::After(Duration::from_millis(delay));
+            let mut job =
+                NewJob::new(id(number), queue(queue_number), due, text.to_string().into());
+            if number % 2 == 0 {
+                job.headers.insert("colour", format!("of {number}"));
+            }
+            job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
+            job.on_conflict = policy;
+            if detaches {
+                job.on_running = OnRunning::Detach;
+            }
+            // Half the ids are not remembered.
+            job.remember = Duration::from_millis(remember.saturating_sub(500));
+            Command::Schedule(vec![job.into()])
+        },
+    )
 }
 
-fn stale_settlement() -> wire::Settlement {
-    let lease = Lease { queue: queue(0), job: id(0), token: FencingToken(u64::MAX) };
-    wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap()
+fn verdict() -> impl Strategy<Value = Verdict> {
+    let rejected = DeadReason::new(DeadKind::Rejected, "so");
+    prop_oneof![
+        Just(Verdict::Done),
+        Just(Verdict::retry(Due::NOW, "a reason")),
+        Just(Verdict::Snooze(Due::After(Duration::from_secs(1)))),
+        Just(Verdict::Release { started: false }),
+        Just(Verdict::skip("another reason")),
+        any::<u16>().prop_map(|step| {
+            Verdict::Again { due: Due::NOW, payload: format!("step {step}").into() }
+        }),
+        Just(Verdict::Dead { reason: rejected, failed: true }),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = QueueOperation> {
+    let jobs = || (0..IDS / 2).map(id).collect::<Vec<_>>();
+    prop_oneof![
+        Just(QueueOperation::Pause),
+        Just(QueueOperation::Resume),
+        Just(QueueOperation::Replay(jobs(), Due::NOW.into())),
+        Just(QueueOperation::Remove(jobs())),
+        Just(QueueOperation::Purge),
+    ]
 }
 
 struct Simulation {
-    log: Log,
-    /// In this generation, and in the closed one.
-    next_offset: u64,
-    late_offset: Option<u64>,
+    log: TestLog,
     last_closed: Option<Generation>,
-    retention: Retention,
-    replica: Replica,
+    /// Where a late message goes in the closed generation.
+    late_offset: Option<u64>,
+    /// In the order in which they took effect.
     applied: Vec<Entry>,
-    /// Also entries that never reached the log.
+    /// By producer, with entries that never reached the log.
     sent: HashMap<u64, Vec<Entry>>,
-    /// By producer: its snapshot's remaining entries.
-    missing_entries: HashMap<u64, VecDeque<SnapshotEntry>>,
+    /// Generations with a complete snapshot.
     complete: BTreeSet<Generation>,
     leases: Vec<Lease>,
-    now: i64,
+    now_ms: u64,
 }
 
 impl Simulation {
     fn new() -> Self {
         Self {
-            log: Log::new(),
-            next_offset: 0,
-            late_offset: None,
+            log: TestLog::new(u64::MAX),
             last_closed: None,
-            retention: Retention::new(u64::MAX, true, Duration::ZERO),
-            replica: Replica::starting_at(0),
+            late_offset: None,
             applied: Vec::new(),
             sent: HashMap::new(),
-            missing_entries: HashMap::new(),
             complete: BTreeSet::new(),
             leases: Vec::new(),
-            now: 0,
+            now_ms: 0,
         }
     }
 
     fn command(&mut self, call: &Call) -> Command {
-        match *call {
-            Call::Schedule { id: number, queue: queue_number, key, delay, detach, remember } => {
-                let due = Due::After(Duration::from_millis(delay));
-                let payload = format!("{number} at {}", self.now);
-                let mut job = NewJob::new(id(number), queue(queue_number), due, payload.into());
-                if number % 2 == 0 {
-                    job.headers.insert("colour", format!("of {number}"));
-                }
-                job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
-                job.on_conflict =
-                    if delay % 2 == 0 { OnConflict::Keep } else { OnConflict::Replace };
-                if detach {
-                    job.on_running = OnRunning::Detach;
-                }
-                job.remember = Duration::from_millis(remember);
-                Command::Schedule(vec![job.try_into().unwrap()])
-            }
-            Call::Cancel { id: number, queue: queue_number } => {
-                Command::Cancel(vec![(&JobRef::new(queue(queue_number), id(number))).into()])
-            }
-            Call::Claim { queue: queue_number, limit } => {
-                let lease_for = Duration::from_millis(1_000);
-                let wants = [Want::new(queue(queue_number), limit, lease_for)];
-                // Half the ids that `call` makes.
-                let prefetched = (0..20).map(id).collect();
-                let worker = format!("worker {limit}");
-                Command::Claim(wire::Claim::new(
-                    &ClaimParams::new(&wants, limit, &worker),
-                    prefetched,
-                ))
-            }
-            Call::Settle { verdict } => {
-                let Some(lease) = self.leases.pop() else { return Command::Barrier };
-                let verdict = match verdict {
-                    0 => Verdict::Done,
-                    1 => Verdict::retry(Due::NOW, "a reason"),
-                    2 => Verdict::Snooze(Due::After(Duration::from_secs(1))),
-                    3 => Verdict::Release { started: false },
-                    4 => Verdict::skip("another reason"),
-                    5 => {
-                        let payload = format!("the step at {}", self.now).into();
-                        Verdict::Again { due: Due::NOW, payload }
-                    }
-                    _ => Verdict::Dead {
-                        reason: DeadReason::new(DeadKind::Rejected, "so"),
-                        failed: true,
-                    },
-                };
-                let settlement = Settlement::new(lease, verdict);
-                let settlement = wire::Settlement::try_from(&settlement).unwrap();
-                // Not at index 0 of its entry.
-                Command::Settle(vec![stale_settlement(), settlement])
-            }
-            Call::Operate { queue: queue_number, operation } => {
-                let jobs = (0..20).map(id).collect();
-                let operation = match operation {
-                    0 => QueueOperation::Pause,
-                    1 => QueueOperation::Resume,
-                    2 => QueueOperation::Replay(jobs, Due::NOW.into()),
-                    3 => QueueOperation::Remove(jobs),
-                    _ => QueueOperation::Purge,
-                };
-                Command::Operate(queue(queue_number), operation)
-            }
-            Call::SetHistory { queue: queue_number, max, age } => {
-                let limit = HistoryLimit::new(max, Duration::from_millis(age));
-                let mut limits = HistoryLimits::all(HistoryLimit::new(10, Duration::MAX));
-                limits.queues.insert(queue(queue_number), limit);
-                Command::SetHistory((&limits).into())
-            }
-            Call::SetCapacity { bytes } => Command::SetCapacity(bytes),
+        match call {
+            Call::Command(command) => command.clone(),
             Call::EndLeases => {
-                let elapsed = Duration::from_millis(self.now.unsigned_abs());
-                let mut ends = self.replica.end_expired(elapsed);
+                let mut ends = self.log.replica.end_expired(Duration::from_millis(self.now_ms));
                 ends.pop().unwrap_or(Command::EndLeases(Vec::new()))
             }
-            Call::Announce { name, ttl } => {
-                let info = format!("at {}", self.now);
-                let ttl = Duration::from_millis(ttl);
-                Command::Announce(Announcement::new(format!("runner {name}"), info, ttl).into())
+            Call::Settle(verdict) => {
+                let Some(lease) = self.leases.pop() else { return Command::Barrier };
+                // So that the settlement is not the first of its entry.
+                let lost = Lease { queue: queue(0), job: id(0), token: FencingToken(u64::MAX) };
+                let settlements = [(lost, Verdict::Done), (lease, verdict.clone())]
+                    .map(|(lease, verdict)| Settlement::new(lease, verdict))
+                    .map(|settlement| wire::Settlement::try_from(&settlement).unwrap());
+                Command::Settle(settlements.into())
             }
         }
     }
 
+    /// Each producer's clock shows another time.
     fn entry(&mut self, producer_id: u64, command: Command) -> Entry {
-        let at = Timestamp::from_millis(self.now + 300 * producer_id as i64);
+        let at = Timestamp::EPOCH + Duration::from_millis(self.now_ms + 300 * producer_id);
         let sent = self.sent.entry(producer_id).or_default();
         let entry = Entry { producer_id, sequence: sent.len() as u64 + 1, at, command };
         sent.push(entry.clone());
         entry
     }
 
+    fn entry_of(&mut self, producer_id: u64, call: &Call) -> Entry {
+        let command = self.command(call);
+        self.entry(producer_id, command)
+    }
+
     fn append(&mut self, message: Vec<Entry>) {
-        self.replica.set_seen(Duration::from_millis(self.now.unsigned_abs()));
-        let offset = self.next_offset;
-        self.next_offset += 1;
-        let generation = Generation::of(offset);
-        self.log.insert(offset, message.clone());
-        for (index, entry) in message.into_iter().enumerate() {
-            let applied = self.replica.apply(offset, index as u32, entry.clone());
-            let closes = matches!(applied, Applied::Reply(_))
-                && matches!(entry.command, Command::Close(number) if number == generation.number());
-            assert_eq!(self.replica.is_closed(), closes, "at {offset}: {entry:?}");
-            let Applied::Reply(reply) = applied else { continue };
-            if let Some(step) = SnapshotStep::of(&entry.command) {
-                self.retention.observe(
-                    offset,
-                    step,
-                    Duration::from_millis(self.now.unsigned_abs()),
-                );
-            }
+        let (offset, generation) = (self.log.next_offset, self.log.generation());
+        self.log.elapsed = Duration::from_millis(self.now_ms);
+        for (entry, reply) in self.log.append(message) {
             if let CommandReply::Claimed(claimed) = reply {
                 self.leases.extend(claimed.jobs.iter().map(|leased| leased.lease()));
             }
-            match entry.command {
-                Command::Snapshot(SnapshotEntry::Begin)
-                    if self.retention.is_in_progress(offset) =>
-                {
-                    self.begin_snapshot(entry.producer_id, offset);
-                }
-                _ => {}
-            }
-            if self.retention.is_complete() && !generation.begins_empty() {
-                self.complete.insert(generation);
-            }
             self.applied.push(entry);
-            if self.replica.is_closed() {
-                self.last_closed = Some(generation);
-                self.late_offset = Some(self.next_offset);
-                self.next_offset = generation.next().offset(0);
-                self.retention =
-                    Retention::new(u64::MAX, false, Duration::from_millis(self.now.unsigned_abs()));
-                self.replica.begin_generation();
-                return;
-            }
         }
-    }
-
-    fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
-        let (mut parts, jobs) = self.replica.snapshot();
-        for part in job_parts(jobs, |id, stored| Some(payload(&self.log, id, stored))) {
-            let SnapshotPart::Jobs(jobs) = part else { panic!("{part:?}") };
-            parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(vec![job])));
+        let is_closed = self.log.generation() != generation;
+        if is_closed {
+            self.last_closed = Some(generation);
+            self.late_offset = Some(offset + 1);
         }
-        self.missing_entries.insert(producer_id, SnapshotEntry::all(begin, parts).collect());
+        // Only a complete generation is closed.
+        if is_closed || self.log.retention.is_complete() {
+            self.complete.insert(generation);
+        }
     }
 
     fn resend(&mut self, producer_id: u64, applied: u8) {
-        let last = self.replica.producers().last_sequence(producer_id) as usize;
+        let last = self.log.replica.producers().last_sequence(producer_id) as usize;
         let from = last.saturating_sub(applied.into());
         let Some(sent) = self.sent.get(&producer_id) else { return };
         let resent = sent[from..].to_vec();
@@ -303,35 +250,30 @@ impl Simulation {
     }
 
     fn has_unread(&self, producer_id: u64) -> bool {
-        let last = self.replica.producers().last_sequence(producer_id);
+        let last = self.log.replica.producers().last_sequence(producer_id);
         self.sent.get(&producer_id).is_some_and(|sent| sent.len() as u64 > last)
     }
 
     fn step(&mut self, producer_id: u64, step: &Step) {
-        self.now += 50;
+        self.now_ms += 50;
         match step {
             Step::Append(call) => {
-                let command = self.command(call);
-                let entry = self.entry(producer_id, command);
+                let entry = self.entry_of(producer_id, call);
                 self.append(vec![entry]);
             }
-            Step::Lose(call) => {
-                let command = self.command(call);
-                self.entry(producer_id, command);
-            }
+            Step::Lose(call) => drop(self.entry_of(producer_id, call)),
             Step::Resend { applied } => self.resend(producer_id, *applied),
             Step::Abandon => {
-                self.missing_entries.clear();
+                self.log.unwritten.clear();
                 // `SNAPSHOT_TIMEOUT`, so that another snapshot may begin.
-                self.now += 15_000;
+                self.now_ms += 15_000;
             }
-            Step::Close if !self.retention.is_complete() => {}
+            Step::Close if !self.log.retention.is_complete() => {}
             Step::Close => {
-                let generation = Generation::of(self.next_offset).number();
-                let entry = self.entry(producer_id, Command::Close(generation));
-                // Has to be sent again.
-                let behind = self.entry(producer_id, Command::Barrier);
-                self.append(vec![entry, behind]);
+                let close = Command::Close(self.log.generation().number());
+                // The second entry has to be sent again.
+                let message = [close, Command::Barrier].map(|it| self.entry(producer_id, it));
+                self.append(message.into());
             }
             Step::CloseAgain => {
                 let Some(before) = self.last_closed else { return };
@@ -339,49 +281,43 @@ impl Simulation {
                 self.append(vec![entry]);
             }
             Step::Late(call) => {
-                let command = self.command(call);
-                let entry = self.entry(producer_id, command);
+                let entry = self.entry_of(producer_id, call);
                 if let Some(late) = &mut self.late_offset {
-                    self.log.insert(*late, vec![entry]);
+                    self.log.messages.insert(*late, vec![entry]);
                     *late += 1;
                 }
             }
+            Step::Snapshot if self.has_unread(producer_id) => self.resend(producer_id, 2),
             Step::Snapshot => {
-                if self.has_unread(producer_id) {
-                    return self.resend(producer_id, 2);
-                }
-                let next = self.missing_entries.entry(producer_id).or_default().pop_front();
-                let next = next.unwrap_or(SnapshotEntry::Begin);
+                let unwritten = self.log.unwritten.entry(producer_id).or_default();
+                let next = unwritten.pop_front().unwrap_or(SnapshotEntry::Begin);
                 let entry = self.entry(producer_id, Command::Snapshot(next));
                 self.append(vec![entry]);
             }
         }
     }
+
+    /// Sends all that was lost. A close ends the message that resends entries.
+    fn resend_all(&mut self) {
+        for producer_id in 1..=PRODUCERS {
+            while self.has_unread(producer_id) {
+                self.resend(producer_id, 3);
+            }
+        }
+    }
 }
 
-pub(in crate::log) fn payload(log: &Log, job: JobId, stored: &PayloadRef) -> Bytes {
-    let position = stored.position;
-    let entry = &log[&position.offset][position.entry as usize];
-    let found = entry.command.payload(position.job);
-    let (id, payload) = found.unwrap_or_else(|| panic!("no payload at {position:?}"));
-    assert_eq!(id, job);
-    assert!(stored.is_of(payload));
-    assert_eq!(stored.length as usize, payload.len());
-    payload.clone()
-}
+type Contents = (MachineSnapshot<StoredPayload>, HistoryLimits, Vec<StandingLease>);
 
-/// The state with payloads in their jobs.
-fn contents(
-    log: &Log,
-    replica: &mut Replica,
-) -> (MachineSnapshot<StoredPayload>, HistoryLimits, Vec<StandingLease>) {
+/// The state with payloads in their jobs, in a fixed order.
+fn contents(messages: &Messages, replica: &mut Replica) -> Contents {
     let leases = replica.leases();
     let machine = replica.machine();
     let mut state = machine.snapshot();
     let limits = machine.history_limits().clone();
     for job in &mut state.jobs {
         job.job.headers = job.stored.headers();
-        job.job.payload = payload(log, job.job.id, &job.stored.payload);
+        job.job.payload = payload(messages, job.job.id, &job.stored.payload);
         job.stored = StoredPayload::default();
     }
     state.jobs.sort_by_key(|job| job.job.id);
@@ -391,15 +327,15 @@ fn contents(
     (state, limits, leases)
 }
 
-fn read_from(log: &Log, mut generation: Generation) -> Replica {
+fn read_from(messages: &Messages, mut generation: Generation) -> Replica {
     let first = generation.offset(0);
     let mut replica = Replica::starting_at(first);
-    for (offset, message) in log.range(first..) {
+    for (offset, message) in messages.range(first..) {
         if Generation::of(*offset) != generation {
             continue;
         }
-        for (index, entry) in message.iter().enumerate() {
-            if let Applied::Deferred = replica.apply(*offset, index as u32, entry.clone()) {
+        for (index, entry) in (0..).zip(message) {
+            if let Applied::Deferred = replica.apply(*offset, index, entry.clone()) {
                 for (offset, index, entry) in replica.restore() {
                     replica.apply(offset, index, entry);
                 }
@@ -414,14 +350,14 @@ fn read_from(log: &Log, mut generation: Generation) -> Replica {
     replica
 }
 
-fn snapshot_bytes(log: &Log, replica: &Replica) -> u64 {
+/// The bytes of a snapshot that count towards the log's capacity.
+fn snapshot_bytes(messages: &Messages, replica: &Replica) -> u64 {
     fn sum<T: serde::Serialize>(items: &[T]) -> u64 {
         items.iter().map(wire::encoded_size).sum()
     }
     let (parts, jobs) = replica.snapshot();
-    let parts =
-        parts.into_iter().chain(job_parts(jobs, |id, stored| Some(payload(log, id, stored))));
-    let bytes = parts.map(|part| match part {
+    let jobs = job_parts(jobs, |id, stored| Some(payload(messages, id, stored)));
+    let bytes = parts.into_iter().chain(jobs).map(|part| match part {
         SnapshotPart::Jobs(jobs) => sum(&jobs),
         SnapshotPart::Ended(jobs) => sum(&jobs),
         SnapshotPart::Pins(pins) => sum(&pins),
@@ -436,21 +372,17 @@ proptest! {
 
     #[test]
     fn replicas_are_equal_wherever_they_start_to_read(
-        steps in proptest::collection::vec((1..=PRODUCERS, step()), 1..120)
+        steps in vec((1..=PRODUCERS, step()), 1..120)
     ) {
         let mut simulation = Simulation::new();
         for (producer_id, step) in &steps {
             simulation.step(*producer_id, step);
         }
-        for producer_id in 1..=PRODUCERS {
-            // A close ends the message that resends entries.
-            while simulation.has_unread(producer_id) {
-                simulation.resend(producer_id, 3);
-            }
-        }
-        let Simulation { log, mut replica, applied, sent, complete, .. } = simulation;
-        let expected = contents(&log, &mut replica);
-        let bytes = snapshot_bytes(&log, &replica);
+        simulation.resend_all();
+        let Simulation { log: TestLog { messages, mut replica, .. }, applied, sent, complete, .. } =
+            simulation;
+        let expected = contents(&messages, &mut replica);
+        let bytes = snapshot_bytes(&messages, &replica);
         prop_assert_eq!(replica.machine().stored_bytes(), bytes);
 
         for (producer_id, sent) in &sent {
@@ -460,22 +392,22 @@ proptest! {
         }
         // The applied entries alone give the same state. Parts hold offsets of the original log,
         // and a close would end this log, so commands without effect replace both.
-        let clean = applied.into_iter().map(|entry| match &entry.command {
-            Command::Snapshot(_) | Command::Close(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
-            _ => vec![entry],
+        let clean = applied.into_iter().map(|mut entry| {
+            if matches!(entry.command, Command::Snapshot(_) | Command::Close(_)) {
+                entry.command = Command::Renew(Vec::new());
+            }
+            vec![entry]
         });
-        let clean: Log = (0..).zip(clean).collect();
+        let clean: Messages = (0..).zip(clean).collect();
         let mut first = read_from(&clean, Generation::FIRST);
         prop_assert_eq!(&contents(&clean, &mut first), &expected);
 
-        let generations: BTreeSet<_> = log.keys().map(|offset| Generation::of(*offset)).collect();
+        let generations: BTreeSet<_> = messages.keys().map(|offset| Generation::of(*offset)).collect();
         for first in generations {
-            let mut reader = read_from(&log, first);
-            let is_ready = first == Generation::FIRST || complete.contains(&first);
-            prop_assert_eq!(reader.is_ready(), is_ready, "from {:?}", first);
-            if is_ready {
-                let state = contents(&log, &mut reader);
-                prop_assert_eq!(&state, &expected, "from {:?}", first);
+            let mut reader = read_from(&messages, first);
+            prop_assert_eq!(reader.is_ready(), complete.contains(&first), "from {:?}", first);
+            if reader.is_ready() {
+                prop_assert_eq!(&contents(&messages, &mut reader), &expected, "from {:?}", first);
                 prop_assert_eq!(reader.producers(), replica.producers());
                 prop_assert_eq!(reader.log_id(), replica.log_id());
                 prop_assert_eq!(reader.machine().stored_bytes(), bytes, "from {:?}", first);
@@ -483,21 +415,4 @@ proptest! {
             }
         }
     }
-}
-
-#[test]
-fn a_log_that_begins_with_a_foreign_message_has_an_id() {
-    let entry = |sequence| Entry {
-        producer_id: 7,
-        sequence,
-        at: Timestamp::EPOCH,
-        command: Command::Barrier,
-    };
-    let mut replica = Replica::starting_at(0);
-    assert_eq!(replica.log_id(), 0);
-    replica.apply(1, 0, entry(1));
-    let log_id = replica.log_id();
-    assert_ne!(log_id, 0);
-    replica.apply(2, 0, entry(2));
-    assert_eq!(replica.log_id(), log_id);
 }

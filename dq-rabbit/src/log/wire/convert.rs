@@ -6,64 +6,42 @@ use bytes::Bytes;
 use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, JobId, Operation, QueueName};
 
 use super::entry::{
-    Claim, Due, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueOperation, Renewal, Reschedule,
-    Settlement, StandingLease, Target, Verdict,
+    Claim, Due, JobRef, Lease, NewJob, QueueOperation, Renewal, Reschedule, Settlement,
+    StandingLease, Target, Verdict,
 };
 
-impl TryFrom<dq_core::NewJob> for NewJob {
-    type Error = Error;
-
-    fn try_from(job: dq_core::NewJob) -> dq_core::Result<Self> {
-        let on_conflict = match job.on_conflict {
-            dq_core::OnConflict::Keep => OnConflict::Keep,
-            dq_core::OnConflict::Replace => OnConflict::Replace,
-            dq_core::OnConflict::Earliest => OnConflict::Earliest,
-            dq_core::OnConflict::Latest => OnConflict::Latest,
-            unknown => return Err(unknown_form(&unknown).operation("schedule")),
-        };
-        let on_running = match job.on_running {
-            dq_core::OnRunning::Refuse => OnRunning::Refuse,
-            dq_core::OnRunning::Detach => OnRunning::Detach,
-            unknown => return Err(unknown_form(&unknown).operation("schedule")),
-        };
-        Ok(Self {
+impl From<dq_core::NewJob> for NewJob {
+    fn from(job: dq_core::NewJob) -> Self {
+        Self {
             id: job.id,
             queue: job.queue,
             key: job.key,
-            on_conflict,
-            on_running,
+            on_conflict: job.on_conflict,
+            on_running: job.on_running,
             due: job.due.into(),
             max_attempts: job.max_attempts,
             remember: millis(job.remember),
             payload: job.payload.into(),
             headers: job.headers,
-        })
+        }
     }
 }
 
 impl NewJob {
-    /// Without payload and headers.
+    /// Converts the job without payload and headers.
     pub(crate) fn to_core(&self) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, Bytes::new());
-        new.key = self.key.clone();
-        new.on_conflict = match self.on_conflict {
-            OnConflict::Keep => dq_core::OnConflict::Keep,
-            OnConflict::Replace => dq_core::OnConflict::Replace,
-            OnConflict::Earliest => dq_core::OnConflict::Earliest,
-            OnConflict::Latest => dq_core::OnConflict::Latest,
-        };
-        new.on_running = match self.on_running {
-            OnRunning::Refuse => dq_core::OnRunning::Refuse,
-            OnRunning::Detach => dq_core::OnRunning::Detach,
-        };
+        new.key.clone_from(&self.key);
+        new.on_conflict = self.on_conflict;
+        new.on_running = self.on_running;
         new.max_attempts = self.max_attempts;
         new.remember = Duration::from_millis(self.remember);
         new
     }
 }
 
-/// A newer `dq-core` has added the value.
+/// The error if a newer `dq-core` has added the value.
 fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Internal, format!("{value:?} has no form in the log"))
         .remedy("use versions of dq-core and dq-rabbit that belong together")
@@ -194,7 +172,7 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
 }
 
 impl Settlement {
-    /// Without the next step's payload.
+    /// Converts the settlement without the next step's payload.
     pub(crate) fn to_core(&self) -> dq_core::Settlement {
         let Self(lease, verdict) = self;
         let verdict = match verdict {
@@ -242,12 +220,12 @@ impl QueueOperation {
     }
 }
 
-/// Rounded down.
+/// Converts to milliseconds, rounded down.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rounded up, because a shorter delay makes a job early.
+/// Converts to milliseconds, rounded up, because a shorter delay makes a job early.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

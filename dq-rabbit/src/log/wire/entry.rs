@@ -2,16 +2,19 @@
 //! variants have numbers.
 
 use bytes::Bytes;
-use dq_core::{DeadReason, Ending, Headers, JobId, JobKey, QueueName, Timestamp};
+use dq_core::{
+    DeadReason, Ending, Headers, JobId, JobKey, OnConflict, OnRunning, QueueName, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::payload::Payload;
 
+/// A command with its writer and time.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// A random number, drawn when a process opens the log.
+    /// The writing process's random number, drawn when it opens the log.
     pub(crate) producer_id: u64,
-    /// From 1 without gaps.
+    /// Counts the producer's entries from 1 without gaps.
     pub(crate) sequence: u64,
     /// By the writer's clock. Replicas apply the entry as of this time.
     pub(crate) at: Timestamp,
@@ -22,7 +25,7 @@ pub(crate) struct Entry {
 /// numbers.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
-    /// No effect. Its producer has applied all earlier entries when it reads this back.
+    /// Has no effect. Its producer has applied all earlier entries when it reads this back.
     Barrier,
     Schedule(Vec<NewJob>),
     Cancel(Vec<JobRef>),
@@ -37,10 +40,10 @@ pub(crate) enum Command {
     Park(Vec<(NewJob, String)>),
     /// Queues without a limit here keep their own. There is no history before the first one.
     SetHistory(HistoryLimits),
-    /// Limits a snapshot's bytes and refuses jobs beyond. No limit before the first one.
+    /// Limits a snapshot's bytes and refuses jobs beyond. There is no limit before the first one.
     SetCapacity(u64),
     Announce(Announcement),
-    /// Ends this generation. No effect in another one.
+    /// Ends this generation. It has no effect in another one.
     Close(u32),
     Snapshot(SnapshotEntry),
     /// An unknown kind that may be skipped.
@@ -65,21 +68,7 @@ pub(crate) struct NewJob {
     pub(crate) headers: Headers,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum OnConflict {
-    Keep,
-    Replace,
-    Earliest,
-    Latest,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum OnRunning {
-    Refuse,
-    Detach,
-}
-
-/// A delay is in milliseconds.
+/// A due time; a delay is in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Due {
     At(Timestamp),
@@ -192,7 +181,7 @@ pub(crate) struct SnapshotHeader {
     pub(crate) capacity: Option<u64>,
 }
 
-/// Without payload and headers.
+/// A job without payload and headers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) id: JobId,

@@ -21,21 +21,16 @@ const MAGIC: &[u8] = b"dq";
 const FORMAT: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 
-/// A process that does not know the kind must stop.
+/// An entry's flag: a process that does not know the kind must stop.
 const MUST_UNDERSTAND: u8 = 1;
 
 const OPERATION: &str = "read the log";
 
-/// The entries of an intact message.
-#[derive(Debug, Default)]
-pub(crate) struct EntryBatch {
-    pub(crate) entries: Vec<Entry>,
-}
-
+/// A decoded message of the log.
 #[derive(Debug)]
 pub(crate) enum Message {
-    Batch(EntryBatch),
-    /// All replicas skip it.
+    Entries(Vec<Entry>),
+    /// All replicas skip the message.
     Skipped(SkipReason),
 }
 
@@ -50,6 +45,7 @@ struct Head {
     entries: u32,
 }
 
+/// An entry without its body.
 #[derive(Serialize, Deserialize)]
 struct EntryHead {
     kind: u16,
@@ -61,14 +57,15 @@ struct EntryHead {
 }
 
 impl Message {
-    pub(crate) fn into_batch(self) -> Option<EntryBatch> {
+    pub(crate) fn into_entries(self) -> Option<Vec<Entry>> {
         match self {
-            Self::Batch(batch) => Some(batch),
+            Self::Entries(entries) => Some(entries),
             Self::Skipped(_) => None,
         }
     }
 }
 
+/// Encodes entries as one message.
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
     let head = Head { entries: length(entries) };
     let mut message = append(&head, [MAGIC, &[FORMAT]].concat());
@@ -98,7 +95,7 @@ fn length<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).expect("a message is far smaller than 4 GiB")
 }
 
-/// An unknown kind that may be skipped becomes [`Command::Unknown`].
+/// Decodes a message. An unknown kind that may be skipped becomes [`Command::Unknown`].
 ///
 /// # Errors
 /// `Incompatible` if a newer version wrote the message: an unknown format, or a kind that must be
@@ -122,10 +119,10 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     if format > FORMAT {
         return Err(too_old(format!("a message of format {format}")));
     }
-    decode_framed(&framed[MAGIC.len() + 1..]).map(Message::Batch)
+    decode_entries(&framed[MAGIC.len() + 1..]).map(Message::Entries)
 }
 
-fn decode_framed(mut bytes: &[u8]) -> Result<EntryBatch> {
+fn decode_entries(mut bytes: &[u8]) -> Result<Vec<Entry>> {
     let head: Head = take(&mut bytes)?;
     let mut entries = Vec::new();
     for _ in 0..head.entries {
@@ -144,7 +141,7 @@ fn decode_framed(mut bytes: &[u8]) -> Result<EntryBatch> {
         let EntryHead { producer_id, sequence, at, .. } = entry;
         entries.push(Entry { producer_id, sequence, at, command });
     }
-    Ok(EntryBatch { entries })
+    Ok(entries)
 }
 
 fn take<'a, T: Deserialize<'a>>(bytes: &mut &'a [u8]) -> Result<T> {

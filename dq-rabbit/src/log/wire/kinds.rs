@@ -6,8 +6,9 @@
 use super::entry::Command;
 use super::size::encoded_size;
 
-/// May be skipped. A kind may be added only if replicas decide about jobs without it; the used
-/// capacity counts, too. Announcements are safe, because every version of this format knows them.
+/// Kinds that a process may skip. A kind may be added only if replicas decide about jobs without
+/// it; the used capacity counts, too. Announcements are safe, because every version of this format
+/// knows them.
 const OPTIONAL: [u16; 1] = [ANNOUNCE];
 const ANNOUNCE: u16 = 12;
 
@@ -36,7 +37,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// `None` if this version does not know it.
+            /// Decodes a body; `None` if this version does not know it.
             pub(super) fn decode_body(kind: u16, body: &[u8]) -> Option<Self> {
                 match kind {
                     $($kind => {
@@ -69,7 +70,7 @@ kinds! {
 }
 
 impl Command {
-    /// Otherwise the process's replica would differ from others.
+    /// Whether a process must know the command, because its replica would differ from others.
     pub(super) fn must_understand(&self) -> bool {
         !OPTIONAL.contains(&self.kind()) && !matches!(self, Self::Unknown { .. })
     }

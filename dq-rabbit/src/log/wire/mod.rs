@@ -2,13 +2,8 @@
 //!
 //! A message is a frame with a checksum (see [`frame`]). Each entry has its kind's number and its
 //! body's length. **Kinds and bodies are the format** and never change (see [`kinds`]): `postcard`
-//! does not mark fields, so it would read wrong values.
-//!
-//! A process stops with `Incompatible` at an unknown kind that *must be understood*, because its
-//! replica would differ from others, and at an intact message in a later format. All replicas skip
-//! other unknown kinds, and foreign or damaged messages.
-//!
-//! Types are named like the [`dq_core`] types that they encode.
+//! does not mark fields, so it would read wrong values. Types are named like the [`dq_core`] types
+//! that they encode.
 
 mod convert;
 mod entry;
@@ -20,7 +15,7 @@ mod payload;
 mod size;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use convert::millis;
 pub(crate) use entry::{
@@ -28,7 +23,7 @@ pub(crate) use entry::{
     Renewal, Reschedule, Settlement, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
     SnapshotPart, StandingLease, Totals,
 };
-pub(crate) use frame::{EntryBatch, Message, SkipReason, decode, encode};
+pub(crate) use frame::{Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};
 pub(crate) use size::encoded_size;
 pub(crate) use state::other_first_due;

@@ -1,3 +1,5 @@
+//! Payloads with their checksums.
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,7 +27,8 @@ impl Checksum {
 }
 
 impl Payload {
-    /// No process takes it for an empty payload, because the checksum differs.
+    /// Stands for a payload that the log has lost. No process takes it for an empty payload,
+    /// because the checksum differs.
     pub(crate) fn lost(checksum: Checksum) -> Self {
         Self { bytes: Bytes::new(), checksum, freed: 0 }
     }
@@ -34,12 +37,12 @@ impl Payload {
         self.checksum
     }
 
-    /// Also after the bytes were freed.
+    /// The payload's length, also after its bytes were freed.
     pub(crate) fn len(&self) -> usize {
         self.freed + self.bytes.len()
     }
 
-    /// Use them only if their checksum is the job's.
+    /// The bytes. Use them only if their checksum is the job's.
     pub(super) fn bytes(&self) -> &Bytes {
         &self.bytes
     }

@@ -1,4 +1,4 @@
-//! Commands' sizes and payloads.
+//! The sizes of commands, and the payloads in them.
 
 use bytes::Bytes;
 use dq_core::{JobId, JobKey};
@@ -11,12 +11,12 @@ use super::payload::{Checksum, Payload};
 const HEAD_BYTES: usize = 32;
 
 impl Command {
-    /// In the log, in bytes.
+    /// The command's size in the log, in bytes.
     pub(crate) fn size(&self) -> usize {
         HEAD_BYTES + self.body_size()
     }
 
-    /// The payload at this index, with its job's id.
+    /// Returns the payload at this index, with its job's id.
     pub(crate) fn payload(&self, index: u32) -> Option<(JobId, &Bytes)> {
         let index = index as usize;
         let job = match self {
@@ -35,6 +35,7 @@ impl Command {
         job.map(|job| (job.id, job.payload.bytes()))
     }
 
+    /// Frees the payloads' bytes.
     pub(crate) fn drop_payloads(&mut self) {
         match self {
             Self::Schedule(jobs) => jobs.iter_mut().for_each(|job| job.payload.drop_bytes()),
@@ -55,7 +56,7 @@ impl Command {
 }
 
 impl Command {
-    /// 0 for other commands.
+    /// The bytes of a snapshot; 0 for other commands.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         match self {
             Self::Snapshot(_) => self.body_size() as u64,
@@ -63,7 +64,7 @@ impl Command {
         }
     }
 
-    /// Jobs that the log stores only if it has room.
+    /// Lists the jobs that the log stores only if it has room.
     pub(crate) fn new_jobs(&self) -> Vec<&NewJob> {
         match self {
             Self::Schedule(jobs) => jobs.iter().collect(),
@@ -72,7 +73,8 @@ impl Command {
         }
     }
 
-    /// A snapshot adds none, and must be written when the log is full.
+    /// Whether the command adds jobs. A snapshot adds none, and must be written when the log is
+    /// full.
     pub(crate) fn adds_jobs(&self) -> bool {
         !self.new_jobs().is_empty()
     }
@@ -89,7 +91,8 @@ impl Payload {
 }
 
 impl NewJob {
-    /// In a snapshot, without state, times and counters, which count as a fixed number of bytes.
+    /// The job's size in a snapshot, without state, times and counters, which count as a fixed
+    /// number of bytes.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let Self { id, queue, key, max_attempts, headers, .. } = self;
         let key = key.as_ref().map(JobKey::as_str);
@@ -107,7 +110,7 @@ impl Settlement {
         self.0.1
     }
 
-    /// `None` if the job keeps its payload.
+    /// The next step's payload; `None` if the job keeps its own.
     pub(crate) fn payload(&self) -> Option<&Payload> {
         match &self.1 {
             Verdict::Again(_, payload) => Some(payload),

@@ -1,4 +1,4 @@
-//! Conversions: jobs, notes, ended jobs, limits and announcements.
+//! Conversions of what snapshots hold: jobs, notes, ended jobs, limits and announcements.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use dq_core::{Ended, JobState, JobView, Timestamp, machine};
 use super::convert::millis;
 use super::entry::{Announcement, EndedJob, HistoryLimit, HistoryLimits, Job, JobNotes};
 
+/// The first due time, if it is not the due time.
 pub(crate) fn other_first_due(job: &dq_core::Job) -> Option<Timestamp> {
     (job.first_due != job.due).then_some(job.first_due)
 }
@@ -28,7 +29,7 @@ impl From<&dq_core::Job> for Job {
 }
 
 impl Job {
-    /// Without payload and headers.
+    /// Converts the job without payload and headers.
     pub(crate) fn into_core(self) -> dq_core::Job {
         let mut job = dq_core::Job::new(self.id, self.queue, self.due, self.created, Bytes::new());
         job.key = self.key;
