@@ -1,4 +1,4 @@
-//! A bulk change by filter that crashes before and after each call, and is repeated.
+//! A change of many jobs by a filter crashes before or after any call to the store, and is repeated.
 
 use std::sync::Arc;
 

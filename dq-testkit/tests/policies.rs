@@ -164,19 +164,6 @@ async fn an_escalation_is_one_job_that_shows_its_step() {
 }
 
 #[tokio::test]
-async fn a_step_that_fails_starts_with_all_attempts() {
-    let world = World::new();
-    world.schedule().await;
-    let fails_first = |ctx: &JobContext| match ctx.attempt() {
-        1 => Err("the first attempt of each step fails".into()),
-        _ => all_steps(ctx),
-    };
-    world.run_all(&world.store, world.reminder(fails_first)).await;
-    let wanted: Vec<_> = (0..STEPS).flat_map(|step| [(step, 1), (step, 2)]).collect();
-    assert_eq!(world.runs(), wanted);
-}
-
-#[tokio::test]
 async fn a_dead_step_is_replayed_at_its_step() {
     let world = World::new();
     world.schedule().await;

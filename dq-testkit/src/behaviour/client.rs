@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Ended, JobId,
-    JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation, Order, QueueName, QueueStats,
-    Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement, Target,
-    Timestamp, Verdict, Want,
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Due, Ended,
+    JobId, JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation, Order, QueueName,
+    QueueStats, Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement,
+    Target, Timestamp, Verdict, Want,
 };
 
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
@@ -203,7 +203,7 @@ impl Client {
         &self,
         queue: &QueueName,
         target: impl Into<Target>,
-        due: impl Into<dq_core::Due>,
+        due: impl Into<Due>,
     ) -> TrialResult<Rescheduled> {
         let change = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
         let answers = self.backend.reschedule(&[change]).await?;
@@ -346,6 +346,11 @@ pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want::new(queue.clone(), max, LEASE)
 }
 
+/// The job goes on with another payload.
+pub(super) fn next_step(due: impl Into<Due>, payload: &'static str) -> Verdict {
+    Verdict::Again { due: due.into(), payload: payload.into() }
+}
+
 pub(super) fn dead(message: &str) -> Verdict {
     Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, message), failed: true }
 }
@@ -376,18 +381,6 @@ impl Counts {
     pub(super) const fn dead(count: u64) -> Self {
         Self { dead: count, ..Self::NONE }
     }
-}
-
-/// Requires that `next_due` is when the lease expires. A store that measures leases by elapsed time
-/// recomputes it for each claim, to the millisecond.
-pub(super) fn ensure_next_end(claimed: &Claimed, end: Timestamp, lease: &str) -> TrialResult {
-    let rounding = Duration::from_millis(2);
-    let next_due = claimed.next_due;
-    ensure!(
-        next_due.is_some_and(|next| (end - rounding..=end + rounding).contains(&next)),
-        "`next_due` is the end of {lease}, {end:?}: {next_due:?}"
-    );
-    Ok(())
 }
 
 pub(super) fn ids(jobs: &[LeasedJob]) -> Vec<JobId> {

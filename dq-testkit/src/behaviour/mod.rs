@@ -33,6 +33,7 @@ mod crash;
 mod dead;
 mod detach;
 mod due;
+mod exit;
 mod failure;
 mod forecast;
 mod history;
@@ -43,7 +44,6 @@ mod lease;
 mod load;
 mod pause;
 mod reasons;
-mod recurring;
 mod registry;
 mod reschedule;
 mod run;
@@ -52,6 +52,7 @@ mod settle;
 mod shared;
 mod stats;
 mod store;
+mod targets;
 mod trial;
 mod under_test;
 mod url;
@@ -72,6 +73,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         lease::TRIALS,
         settle::TRIALS,
         keys::TRIALS,
+        targets::TRIALS,
         cancel::TRIALS,
         reschedule::TRIALS,
         stats::TRIALS,
@@ -83,7 +85,6 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         reasons::TRIALS,
         history::TRIALS,
         ids::TRIALS,
-        recurring::TRIALS,
         registry::TRIALS,
         forecast::TRIALS,
         wake::TRIALS,

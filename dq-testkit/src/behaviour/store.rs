@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Capabilities, Checked, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, JobKey,
-    JobState, JobView, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName, QueueStats,
-    Receipt, SystemClock, Timestamp, Verdict,
+    Capabilities, Checked, Clock, Due, Entropy, Headers, HistoryLimit, HistoryLimits, JobId,
+    JobKey, JobState, JobView, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName,
+    QueueStats, Receipt, SystemClock, Timestamp, Verdict,
 };
 use futures_util::future::BoxFuture;
 
-use super::client::{Client, LAPSING_LEASE, SHORT_LEASE, want};
+use super::client::{Client, LAPSING_LEASE, SHORT_LEASE, next_step, want};
 use super::failure::{TrialResult, ensure};
 use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
@@ -22,9 +22,9 @@ use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 pub(super) const SOON: Duration = Duration::from_millis(40);
 /// Does not pass within a trial.
 pub(super) const LATER: Duration = Duration::from_secs(3_600);
-/// `Ended` comes last: it requires a history.
-pub(super) const STATES: [JobState; 5] =
-    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead, JobState::Ended];
+/// Every state except `Ended`, which requires a history.
+pub(super) const STORED_STATES: [JobState; 4] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead];
 /// Enough for a few calls on any machine.
 const MAX_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
 
@@ -86,10 +86,6 @@ impl TrialStore {
         self.backend().capabilities()
     }
 
-    pub(super) fn clock(&self) -> &StoreClock {
-        &self.clock
-    }
-
     /// No other trial uses it.
     pub(super) fn queue(&self) -> QueueName {
         self.queue_named("q")
@@ -115,6 +111,31 @@ impl TrialStore {
         // The time in the id does not matter, and this machine's clock saves a call.
         let id = self.environment.entropy.job_id(SystemClock.now());
         NewJob::new(id, queue.clone(), due, Bytes::from(id.to_string()))
+    }
+
+    /// A job that uses every field: headers, a limit of attempts and, if the store has keys, the
+    /// key `k`.
+    pub(super) fn full_job(&self, queue: &QueueName, due: impl Into<Due>) -> NewJob {
+        let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
+        let mut job = self.job(queue, due).headers(headers).max_attempts(7);
+        job.key = self.capabilities().keys.then(|| key("k"));
+        job
+    }
+
+    /// The verdicts after which a job runs again. They delay it until `due`, except that a release
+    /// keeps the old due time.
+    pub(super) fn verdicts_to_run_again(&self, due: impl Into<Due>) -> Vec<Verdict> {
+        let due = due.into();
+        let mut verdicts = vec![
+            Verdict::retry(due, "a reason"),
+            Verdict::Snooze(due),
+            Verdict::Release { started: true },
+            Verdict::Release { started: false },
+        ];
+        if self.capabilities().again {
+            verdicts.push(next_step(due, "next"));
+        }
+        verdicts
     }
 
     pub(super) async fn create_many(
@@ -167,8 +188,9 @@ impl TrialStore {
         queue: &QueueName,
     ) -> TrialResult<(QueueStats, Vec<JobView>)> {
         let (can, mut jobs) = (self.capabilities(), Vec::new());
-        for state in STATES {
-            if can.browse && (can.history || state != JobState::Ended) {
+        if can.browse {
+            let ended = can.history.then_some(JobState::Ended);
+            for state in STORED_STATES.into_iter().chain(ended) {
                 jobs.extend(self.list(queue, state, 100).await?);
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{CatchUp, DurationExt, Overlap};
 
-use crate::recurring::fixture::{QUEUE, World};
+use crate::recurring::fixture::{Program, QUEUE, START, World, hours};
 
 const OVERLAPS: [Overlap; 3] = [Overlap::Skip, Overlap::Allow, Overlap::QueueOne];
 
@@ -44,7 +44,7 @@ async fn what_runs_after_an_outage() {
             drop(before);
 
             let restart = stopped + down;
-            world.clock.set(crate::recurring::fixture::START + restart);
+            world.clock.set(START + restart);
             let after = world.start(None).await;
             after.run_until(restart).await;
             // A queued one starts a while after the one before it.
@@ -77,10 +77,10 @@ async fn an_occurrence_after_its_deadline_does_not_run() {
     assert!(schedule.catch_up(all).upsert().await.unwrap());
     before.run_until(1.hours()).await;
     drop(before);
-    world.clock.set(crate::recurring::fixture::START + 10.hours() + 1.minutes());
+    world.clock.set(START + 10.hours() + 1.minutes());
     let after = world.start(None).await;
     after.run_until(10.hours() + 2.minutes()).await;
-    assert_eq!(world.take_runs(), [1, 9, 10].map(|hour: u64| hour.hours()));
+    assert_eq!(world.take_runs(), hours([1, 9, 10]));
 }
 
 /// The job queue is paused from 00:30 to 03:30, so the first job stays live.
@@ -123,7 +123,7 @@ async fn one_that_waits_costs_few_calls() {
     let mut last = Duration::ZERO;
     for second in 0..3_600_u64 {
         let report = {
-            world.clock.set(crate::recurring::fixture::START + 2.days() + second.seconds());
+            world.clock.set(START + 2.days() + second.seconds());
             program.runner.run_due().await.unwrap()
         };
         ticks += report.jobs;
@@ -149,16 +149,21 @@ async fn a_change_does_not_delay_one_that_waits() {
 
 const LATE: &str = "[queues.REPORT]\nlate = { after = \"10m\", then = \"skip\" }";
 
+async fn start_late(world: &World) -> Program {
+    let dq = world.connect_configured(LATE).await;
+    world.program(dq, None).unwrap()
+}
+
 #[tokio::test]
 async fn an_occurrence_that_is_caught_up_on_is_not_late() {
     for (catch_up, expected) in [("last", vec![5]), ("all:3", vec![3, 4, 5])] {
         let world = World::new();
-        let program = world.start_configured(LATE).await;
+        let program = start_late(&world).await;
         let schedule = program.schedule().every(1.hours()).catch_up(catch_up.parse().unwrap());
         let schedule = schedule.overlap(Overlap::Allow);
         assert!(schedule.upsert().await.unwrap());
         let after = 5.hours() + 30.minutes();
-        world.clock.set(crate::recurring::fixture::START + after);
+        world.clock.set(START + after);
         program.run_until(after).await;
         let expected: Vec<_> = expected.into_iter().map(|hour: u64| hour.hours()).collect();
         assert_eq!(world.take_runs(), expected, "{catch_up}");
@@ -168,7 +173,7 @@ async fn an_occurrence_that_is_caught_up_on_is_not_late() {
 #[tokio::test]
 async fn an_occurrence_that_has_waited_for_an_earlier_one_is_not_late() {
     let world = World::new();
-    let program = world.start_configured(LATE).await;
+    let program = start_late(&world).await;
     let schedule = program.schedule().every(1.hours()).overlap(Overlap::QueueOne);
     assert!(schedule.upsert().await.unwrap());
     let queue = program.dq.queue(QUEUE).unwrap();
