@@ -18,6 +18,7 @@ topic! { "ids":
     replaced_job_does_not_replace_its_successor [history, keys],
     ended_ids_among_others_in_one_call [history],
     pin_ends_after_its_time [history],
+    pin_lasts_from_the_end_of_the_job [history, virtual_time],
     pin_does_not_depend_on_the_history [history],
     ended_ids_survive_a_crash [history, durable],
     ended_ids_bind_every_process [history, shared],
@@ -136,6 +137,21 @@ async fn pin_ends_after_its_time(store: TrialStore) -> TrialResult {
     store.wait_for(SOON).await?;
     // The history still has it.
     expect_ended(&store, &job, receipt).await
+}
+
+async fn pin_lasts_from_the_end_of_the_job(store: TrialStore) -> TrialResult {
+    let job = store.job(&store.queue_with(Limit::Off), LATER).remember(LATER);
+    let receipt = store.create(job.clone()).await?;
+    store.wait_until(receipt.due).await?;
+    let leased = store.lease_one(&job.queue).await?;
+    store.wait_for(SOON).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let end = store.now().await?;
+    store.wait_until(end + LATER - Duration::from_millis(1)).await?;
+    expect_ended(&store, &job, receipt).await?;
+    store.wait_until(end + LATER).await?;
+    store.create(job).await?;
+    Ok(())
 }
 
 async fn pin_does_not_depend_on_the_history(store: TrialStore) -> TrialResult {

@@ -1,5 +1,6 @@
 //! A world (the store, a producer, two runners and the time) and its possible steps.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use dq_core::machine::{JobPlacement, MachineSnapshot};
@@ -295,32 +296,13 @@ impl World {
         claimed
     }
 
-    /// Equal fingerprints have equal futures. Ranks replace tokens, and runners are
-    /// interchangeable.
+    /// Equal fingerprints have equal futures. Runners are interchangeable.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        let mut tokens: Vec<u64> = Vec::new();
-        for job in &self.store.jobs {
-            if let JobPlacement::Leased { token, .. } = job.placement {
-                tokens.push(token.0);
-            }
-        }
-        tokens.extend(self.clients.iter().filter_map(|client| client.lease).map(|lease| lease.1));
-        let known = self.monitor.jobs.iter().flat_map(|job| &job.leases);
-        tokens.extend(known.map(|lease| lease.token));
-        for unfinished in self.clients.iter().filter_map(|client| client.unfinished.as_ref()) {
-            if let Call::Renew(_, token) | Call::Settle(_, token, _) = unfinished.call {
-                tokens.push(token);
-            }
-        }
-        tokens.sort_unstable();
-        tokens.dedup();
-        let rank = |token: u64| tokens.partition_point(|other| *other < token) as u64;
-
         let mut jobs: Vec<_> = self.store.jobs.iter().collect();
         jobs.sort_unstable_by_key(|job| job.seq);
         let jobs = jobs.into_iter().map(|job| {
             let lease = match job.placement {
-                JobPlacement::Leased { token, until } => Some((rank(token.0), until.as_millis())),
+                JobPlacement::Leased { token, until } => Some((token.0, until.as_millis())),
                 _ => None,
             };
             let has_key = job.job.key.is_some();
@@ -328,34 +310,16 @@ impl World {
         });
         let pins = self.store.pins.iter().map(|(receipt, _)| number(receipt.id));
         let ended = self.store.ended.iter().map(|(_, view)| number(view.job.id));
-        let mut remembered: Vec<usize> = pins.chain(ended).collect();
-        remembered.sort_unstable();
-        remembered.dedup();
         let mut clients = self.clients.clone();
-        for client in &mut clients {
-            if let Some((_, token)) = &mut client.lease {
-                *token = rank(*token);
-            }
-            if let Some(Unfinished {
-                call: Call::Renew(_, token) | Call::Settle(_, token, _),
-                ..
-            }) = &mut client.unfinished
-            {
-                *token = rank(*token);
-            }
-        }
         // Any order works if it ignores the runner numbers.
         clients[1..].sort_unstable();
-        let mut monitor = self.monitor.clone();
-        for lease in monitor.jobs.iter_mut().flat_map(|job| &mut job.leases) {
-            lease.token = rank(lease.token);
-        }
         Fingerprint {
             jobs: jobs.collect(),
-            remembered,
+            remembered: pins.chain(ended).collect(),
+            last_token: self.store.last_token,
             now: self.now,
             clients,
-            monitor,
+            monitor: self.monitor.clone(),
             budget: self.budget,
         }
     }
@@ -367,8 +331,9 @@ type JobState = (usize, i64, u32, bool, Option<(u64, i64)>);
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     jobs: Vec<JobState>,
-    /// Pinned or in the history.
-    remembered: Vec<usize>,
+    /// The jobs that are pinned or in the history.
+    remembered: BTreeSet<usize>,
+    last_token: u64,
     now: i64,
     clients: [Client; 1 + RUNNERS],
     monitor: Monitor,
