@@ -7,12 +7,13 @@ use dq_core::{Due, JobId, OnConflict, Operation, QueueName, Scheduled, Settlemen
 
 use super::client::{Counts, dead, ids};
 use super::failure::{TrialResult, ensure_eq, ensure_matches};
-use super::store::{LATER, TrialStore};
+use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "dead":
     dead_jobs_do_not_expire [dead_letters, virtual_time],
     replay_resets_attempts_and_losses [dead_letters],
+    replay_sets_the_due_time [dead_letters],
     replay_and_removal_affect_the_named_dead_jobs_only [dead_letters],
     replay_of_more_than_a_thousand [dead_letters],
     replay_skips_a_job_whose_key_is_live [dead_letters, keys],
@@ -48,6 +49,28 @@ async fn replay_resets_attempts_and_losses(store: TrialStore) -> TrialResult {
         ensure_eq!(job.deliveries, deliveries, "`deliveries` counts all leases of the job");
         store.settle_accepted(&leased, Verdict::Release { started: false }).await?;
     }
+    Ok(())
+}
+
+async fn replay_sets_the_due_time(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    // After a retry, the due time differs from the first due time.
+    let leased = store.start(&queue).await?;
+    store.wait_until(leased.job.due + Duration::from_millis(2)).await?;
+    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, dead("no")).await?;
+    let due = store.now().await? + SOON;
+    let jobs = [leased.job.id];
+    store.operate(Operation::Replay { queue: &queue, jobs: &jobs, due: Due::At(due) }).await?;
+    ensure_eq!(
+        store.stats(&queue).await?.next_due,
+        Some(due),
+        "the replayed job has the requested due time"
+    );
+    store.wait_until(due).await?;
+    let job = store.lease_one(&queue).await?.job;
+    ensure_eq!((job.due, job.first_due), (due, due), "the requested due time is its first one");
     Ok(())
 }
 

@@ -85,7 +85,13 @@ async fn earliest_due_time_is_claimed_first(store: TrialStore) -> TrialResult {
     store.schedule_all(jobs.into_iter().map(|(_, job)| job).collect()).await?;
     let mut found = Vec::new();
     for _ in 0..3 {
-        found.extend(store.lease(&queue, 10).await?.into_iter().map(|l| (l.job.due, l.job.id)));
+        found.extend(
+            store
+                .lease(&queue, 10)
+                .await?
+                .into_iter()
+                .map(|leased| (leased.job.due, leased.job.id)),
+        );
     }
     ensure_eq!(found, wanted, "past due times are due at once, in due order across claims");
     Ok(())

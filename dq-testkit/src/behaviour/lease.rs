@@ -8,7 +8,7 @@ use dq_core::{
     Renewed, Rescheduled, Scheduled, Settled, Verdict,
 };
 
-use super::client::{Counts, LAPSING_LEASE, LEASE, SHORT_LEASE, dead};
+use super::client::{BRIEF_LEASE, Counts, LEASE, SHORT_LEASE, dead};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, ShortLease, TrialStore};
 use super::trial::topic;
@@ -179,7 +179,7 @@ async fn lost_lease_has_no_effect(store: &TrialStore, how: Lost) -> TrialResult 
     for _ in 0..=verdicts.len() {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;
-        lost.push(store.lease_one_for(&queue, LAPSING_LEASE).await?);
+        lost.push(store.lease_one_for(&queue, BRIEF_LEASE).await?);
     }
     let renewed = lost.pop().ok_or_else(|| Failure::new("a job was leased"))?;
     store.wait_until(renewed.leased_until).await?;
@@ -308,7 +308,7 @@ async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
 async fn tokens_grow_after_a_crash(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let first = store.lease_one_for(&queue, LAPSING_LEASE).await?;
+    let first = store.lease_one_for(&queue, BRIEF_LEASE).await?;
     let store = store.crash().await?;
     store.wait_until(first.leased_until).await?;
     let second = store.lease_lost_one(&store, &queue).await?;

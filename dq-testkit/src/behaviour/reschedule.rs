@@ -2,7 +2,7 @@
 //!
 //! `targets` tests which jobs a reschedule finds.
 
-use dq_core::{Due, Rescheduled};
+use dq_core::{Due, Rescheduled, Verdict};
 
 use super::client::{Counts, want};
 use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
@@ -12,6 +12,7 @@ use super::trial::topic;
 topic! { "reschedule":
     earlier_due_time_takes_effect [reschedule],
     later_due_time_takes_effect [reschedule],
+    rescheduled_job_is_otherwise_unchanged [reschedule],
 }
 
 async fn earlier_due_time_takes_effect(store: TrialStore) -> TrialResult {
@@ -50,5 +51,21 @@ async fn later_due_time_takes_effect(store: TrialStore) -> TrialResult {
         let later = store.stats(&queue).await?.next_due;
         ensure!(later >= Some(before + LATER), "`next_due` is the new due time: {later:?}");
     }
+    Ok(())
+}
+
+async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.lose_job(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::retry(LATER.into(), "a reason")).await?;
+    let due = store.now().await? - SOON;
+    let moved = store.reschedule(&queue, leased.job.id, due).await?;
+    ensure_matches!(moved, Rescheduled::Moved(_), "a job that waits for its retry is moved");
+    let again = store.lease_one(&queue).await?.job;
+    let mut wanted = leased.job.clone();
+    (wanted.due, wanted.first_due) = (due, due);
+    (wanted.attempts, wanted.deliveries, wanted.losses) = (1, 3, 0);
+    ensure_eq!(again, wanted, "id, payload and counts are unchanged");
     Ok(())
 }

@@ -13,6 +13,7 @@ topic! { "settle":
     retry_counts_a_failed_attempt,
     redelivered_job_is_unchanged,
     dead_job_keeps_its_reason [browse, dead_letters],
+    release_counts_a_delivery_only_after_the_start,
     each_settlement_has_its_own_answer,
 }
 
@@ -136,6 +137,22 @@ async fn dead_job_keeps_its_reason(store: TrialStore) -> TrialResult {
             before <= since && since <= after,
             "the time of death is that of the store's clock: {since}"
         );
+    }
+    Ok(())
+}
+
+async fn release_counts_a_delivery_only_after_the_start(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    for (started, deliveries) in [(false, 1), (false, 1), (true, 1), (true, 2), (false, 3)] {
+        let leased = store.lease_one(&queue).await?;
+        ensure_eq!(
+            (leased.job.deliveries, leased.job.attempts, leased.job.losses),
+            (deliveries, 0, 0),
+            "only a release after the start counts a delivery"
+        );
+        store.settle_accepted(&leased, Verdict::Release { started }).await?;
+        store.expect_counts(&queue, Counts::ready(1), "right after the release").await?;
     }
     Ok(())
 }

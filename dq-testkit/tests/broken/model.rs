@@ -14,7 +14,7 @@ use super::backends::BROKEN_BACKENDS;
 use super::subject::{AddDefect, Opened, process};
 
 /// Sequences of steps, each with and without a history.
-const SEQUENCES: usize = 60;
+const SEQUENCES: usize = 120;
 const MAX_STEPS: usize = 60;
 
 /// The same sequences in every run.

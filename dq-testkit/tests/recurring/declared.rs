@@ -109,16 +109,6 @@ async fn a_schedule_that_no_process_declares_stops_after_a_day() {
 }
 
 #[tokio::test]
-async fn a_schedule_of_a_call_is_never_an_orphan() {
-    let world = World::new();
-    let program = world.start(None).await;
-    assert!(program.schedule().every(10.hours()).upsert().await.unwrap());
-    program.run_until(100.hours()).await;
-    assert_eq!(world.take_runs().len(), 10);
-    assert!(!program.schedule().get().await.unwrap().unwrap().orphaned);
-}
-
-#[tokio::test]
 async fn a_declared_schedule_that_a_call_takes_over_is_never_an_orphan() {
     let world = World::new();
     let old = world.start(Some(hourly())).await;

@@ -86,16 +86,6 @@ impl DelayHandler for Old {
     }
 }
 
-#[tokio::test]
-async fn an_alias_of_a_handler_has_no_schedule_of_its_own() {
-    let (world, seen) = (World::new(), Seen::default());
-    let program = start_renamed(&world, &seen).await;
-    program.run_until(2.hours()).await;
-    let seen = std::mem::take(&mut *lock(&seen));
-    let seen: Vec<_> = seen.iter().map(|(queue, hour, _)| (queue.as_str(), *hour)).collect();
-    assert_eq!(seen, [(QUEUE, 1), (QUEUE, 2)]);
-}
-
 /// Runs no job, as during maintenance.
 struct Maintenance(Arc<Mutex<Vec<String>>>);
 
