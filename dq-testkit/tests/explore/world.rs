@@ -11,9 +11,9 @@ use super::store::{Answer, Call, Ending, FirstStep, Progress, Variant, number, s
 
 pub(crate) const JOBS: usize = 2;
 const RUNNERS: usize = 2;
-/// The runners follow.
+/// The producer's number among the clients. The runners follow.
 const PRODUCER: usize = 0;
-/// Every lease has expired and every job is due.
+/// A time at which every lease has expired and every job is due.
 const LATE: i64 = 1_000;
 
 /// How often each kind of step may still happen.
@@ -31,7 +31,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Its leases expire and are granted again.
+    /// One job, whose leases expire and are granted again.
     pub(crate) const fn one_job() -> Self {
         Self {
             time: 4,
@@ -44,7 +44,7 @@ impl Budget {
         }
     }
 
-    /// Both have one key.
+    /// Two jobs with one key.
     pub(crate) const fn two_jobs() -> Self {
         Self {
             time: 3,
@@ -58,13 +58,14 @@ impl Budget {
     }
 }
 
+/// One step of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A millisecond passes.
     Tick,
-    /// `lost`: the answer is lost.
+    /// A client makes a call. If `lost`, it does not get the answer.
     Begin { client: usize, call: Call, lost: bool },
-    /// The call's second step.
+    /// A call of two steps makes its second one.
     Continue { client: usize, lost: bool },
     /// The client forgets its lease and call.
     Crash { client: usize },
@@ -95,9 +96,10 @@ struct Unfinished {
     begun: Begun,
 }
 
-/// Only runners hold leases: job and token.
+/// The producer or a runner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Client {
+    /// The job and the token of a runner's lease.
     lease: Option<(usize, u64)>,
     unfinished: Option<Unfinished>,
 }
@@ -124,6 +126,7 @@ impl World {
         }
     }
 
+    /// The steps that are possible now.
     pub(crate) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let losses = if self.budget.losses > 0 { &[false, true][..] } else { &[false] };
@@ -175,7 +178,7 @@ impl World {
         calls
     }
 
-    /// The answer is missing if it was lost.
+    /// Returns the world after a step, and the call's answer unless it was lost.
     pub(crate) fn after(&self, action: Action) -> Result<(Self, Option<Answer>), Violation> {
         let mut next = self.clone();
         let answer = next.take(action)?;
@@ -325,7 +328,8 @@ impl World {
     }
 }
 
-/// Number, due time, failed attempts, whether it has its key, token and lease end.
+/// A job's number, due time and failed attempts, whether it has its key, and its lease: token and
+/// end.
 type JobState = (usize, i64, u32, bool, Option<(u64, i64)>);
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -20,7 +20,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// parked runs too.
 const CENTURY: Duration = Duration::from_secs(99 * 365 * 86_400);
 
-/// Small batches, so that few jobs fill several.
+/// A client with a target store. Its batches are small, so that few jobs fill several.
 struct Fixture {
     dq: Dq,
     clock: Arc<VirtualClock>,
@@ -82,7 +82,7 @@ fn parts() -> Vec<Vec<Entry>> {
     ]
 }
 
-/// The payloads that can be imported.
+/// The payloads that can be imported, sorted.
 const ALL: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "same", "same"];
 
 #[track_caller]
