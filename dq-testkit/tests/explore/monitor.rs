@@ -67,6 +67,7 @@ pub(crate) struct Begun {
 }
 
 impl Monitor {
+    /// A client makes a call.
     pub(crate) fn begin(&mut self, call: Call, now: i64) -> Begun {
         let mut is_stale = false;
         if let Call::Renew(job, token) | Call::Settle(job, token, _) = call {
@@ -78,6 +79,7 @@ impl Monitor {
         Begun { ended: self.jobs.each_ref().map(|job| job.ended), is_stale, at: now }
     }
 
+    /// A client gets an answer, which may show a violation.
     pub(crate) fn returns(
         &mut self,
         call: Call,
@@ -112,7 +114,7 @@ impl Monitor {
         }
     }
 
-    /// The call may have taken effect.
+    /// The answer to a call is lost. The call may have taken effect.
     pub(crate) fn loses(&mut self, call: Call, begun: &Begun) {
         match call {
             Call::Schedule(job) => {
@@ -299,16 +301,19 @@ impl Monitor {
         Ok(())
     }
 
+    /// Changes what is known of a lease.
     fn lease(&mut self, job: usize, token: u64, change: impl FnOnce(&mut KnownLease)) {
         if let Some(lease) = self.jobs[job].leases.iter_mut().find(|lease| lease.token == token) {
             change(lease);
         }
     }
 
+    /// Whether a client knows of a later lease.
     fn newer(&self, job: usize, token: u64) -> bool {
         self.jobs[job].leases.iter().any(|lease| lease.token > token)
     }
 
+    /// Whether a lease is certainly held.
     fn is_live(&self, job: usize, token: u64, now: i64) -> bool {
         let known = &self.jobs[job];
         let is_live = |it: &KnownLease| it.token == token && it.until > now && !it.maybe_settled;

@@ -196,6 +196,7 @@ impl World {
         self.monitor.drained(&self.drain())
     }
 
+    /// Makes a step.
     fn take(&mut self, action: Action) -> Result<Option<Answer>, Violation> {
         match action {
             Action::Tick => {
@@ -236,6 +237,7 @@ impl World {
         }
     }
 
+    /// Takes a call from the budget.
     fn pay(&mut self, call: Call) {
         let budget = &mut self.budget;
         *match call {
@@ -247,6 +249,7 @@ impl World {
         } -= 1;
     }
 
+    /// A call ends with this answer, which may be lost on its way to the client.
     fn end(
         &mut self,
         client: usize,
@@ -274,6 +277,7 @@ impl World {
         Ok(Some(answer))
     }
 
+    /// Whether each job that was ever stored is still there or is counted as gone.
     fn adds_up(&self) -> bool {
         let stored = self.store.jobs.len() as u64;
         let totals = self.store.queues.iter().map(|(_, _, totals)| totals);

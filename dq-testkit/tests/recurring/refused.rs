@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use dq_core::{Backend, Capabilities, DurationExt, ErrorKind, Layer};
+use dq_core::{Capabilities, DurationExt, ErrorKind};
 
+use crate::common::offering::Offering;
 use crate::recurring::fixture::{World, hourly};
 
 #[tokio::test]
@@ -30,22 +31,6 @@ async fn an_invalid_schedule_is_refused_and_not_stored() {
     assert!(program.dq.schedules().await.unwrap().is_empty());
 }
 
-#[derive(Debug)]
-struct Lacking {
-    store: Arc<dyn Backend>,
-    capabilities: Capabilities,
-}
-
-impl Layer for Lacking {
-    fn inner(&self) -> &dyn Backend {
-        &*self.store
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-}
-
 #[tokio::test]
 async fn a_store_that_lacks_a_capability_refuses_schedules() {
     type Remove = fn(&mut Capabilities);
@@ -60,7 +45,7 @@ async fn a_store_that_lacks_a_capability_refuses_schedules() {
         let world = World::new();
         let mut capabilities = world.store.capabilities();
         remove(&mut capabilities);
-        let store = Arc::new(Lacking { store: world.store.clone(), capabilities });
+        let store = Arc::new(Offering { store: world.store.clone(), capabilities });
         let program = world.start_over(store.clone(), None).await.unwrap();
         let called = program.schedule().every(1.hours()).upsert().await.unwrap_err();
         let declared = world.start_over(store, Some(hourly())).await;
