@@ -1,7 +1,7 @@
 //! Random and mutated input for decoders that read foreign bytes.
 //!
-//! [`check`] feeds a decoder random bytes and mutated valid inputs: bits flip, parts move, repeat
-//! or vanish, and lengths become huge. The decoder must return a value or an error. It must not
+//! [`check`] feeds a decoder random bytes and mutated valid inputs: parts change, repeat or vanish,
+//! and lengths become huge. The decoder must return a value or an error. It must not
 //! panic, and must not allocate memory because a length in the input claims it. Failing input is
 //! shrunk.
 //!
@@ -18,7 +18,7 @@ use std::io::{Seek, Write};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::Index;
+use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 const CASES: &str = "DQ_FUZZ_CASES";
@@ -28,38 +28,6 @@ const DEFAULT_CASES: u32 = 256;
 /// Decoders are known to take these for lengths.
 const HUGE: [u64; 6] =
     [u32::MAX as u64, i32::MAX as u64, 1 << 32, i64::MAX as u64, u64::MAX, 0x10_0000];
-
-/// Positions are relative to the input's length.
-#[derive(Debug, Clone)]
-enum Mutation {
-    Set(Index, u8),
-    FlipBit(Index, u8),
-    Insert(Index, Vec<u8>),
-    Remove(Index, usize),
-    /// Position, part length, repetitions.
-    Repeat(Index, usize, usize),
-    Truncate(Index),
-    /// Overwrites the bytes at a position with a number.
-    Number(Index, u64, Encoding),
-    /// Continues with another valid input, from the second position on.
-    Splice(Index, Index, Index),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Encoding {
-    Big4,
-    Little4,
-    Big8,
-    Little8,
-    Varint,
-    Text,
-}
-
-#[derive(Debug, Clone)]
-enum Input {
-    Mutated(Index, Vec<Mutation>),
-    Random(Vec<u8>),
-}
 
 /// Feeds a decoder random bytes and mutations of `valid` inputs.
 ///
@@ -85,15 +53,13 @@ pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8]) -> b
         assert!(decode(input), "{name}: a valid input is refused: {}", input.escape_ascii());
     }
     let last = LastInput::new(name);
-    let checked = runner.run(&input(), |input| {
-        let bytes = input.bytes(&valid);
+    let checked = runner.run(&input(&valid), |bytes| {
         last.keep(&bytes);
         decode(&bytes);
         Ok(())
     });
-    if let Err(TestError::Fail(reason, input)) = &checked {
-        let bytes = input.bytes(&valid);
-        panic!("{name}: {reason}\n{input:?}\nbytes: {bytes:?}\ntext: {}", bytes.escape_ascii());
+    if let Err(TestError::Fail(reason, bytes)) = &checked {
+        panic!("{name}: {reason}\nbytes: {bytes:?}\ntext: {}", bytes.escape_ascii());
     }
     if let Err(error) = checked {
         panic!("{name}: {error}");
@@ -113,108 +79,91 @@ fn variable(name: &str, default: u32) -> u32 {
     }
 }
 
-fn input() -> impl Strategy<Value = Input> {
-    let random = vec(any::<u8>(), 0..300).prop_map(Input::Random);
-    let mutated = (any::<Index>(), vec(mutation(), 1..6));
-    prop_oneof![1 => random, 6 => mutated.prop_map(|(of, changes)| Input::Mutated(of, changes))]
-}
-
-fn mutation() -> impl Strategy<Value = Mutation> {
-    let at = any::<Index>;
-    let number = prop_oneof![
-        3 => prop::sample::select(&HUGE[..]),
-        1 => any::<u64>(),
-        1 => 0..300_u64,
-    ];
-    let encoding = prop::sample::select(
-        &[
-            Encoding::Big4,
-            Encoding::Little4,
-            Encoding::Big8,
-            Encoding::Little8,
-            Encoding::Varint,
-            Encoding::Text,
-        ][..],
-    );
-    prop_oneof![
-        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
-        3 => (at(), 0..8_u8).prop_map(|(at, bit)| Mutation::FlipBit(at, bit)),
-        2 => (at(), vec(any::<u8>(), 1..9)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
-        2 => (at(), 1..20_usize).prop_map(|(at, length)| Mutation::Remove(at, length)),
-        1 => (at(), 1..9_usize, prop_oneof![4 => 1..5_usize, 1 => 200..4_000_usize])
-            .prop_map(|(at, length, times)| Mutation::Repeat(at, length, times)),
-        1 => at().prop_map(Mutation::Truncate),
-        3 => (at(), number, encoding).prop_map(|(at, n, as_)| Mutation::Number(at, n, as_)),
-        1 => (at(), at(), at()).prop_map(|(at, of, from)| Mutation::Splice(at, of, from)),
-    ]
-}
-
-impl Input {
-    fn bytes(&self, valid: &[&[u8]]) -> Vec<u8> {
-        match self {
-            Self::Random(bytes) => bytes.clone(),
-            Self::Mutated(_, _) if valid.is_empty() => Vec::new(),
-            Self::Mutated(of, mutations) => {
-                let mut bytes = of.get(valid).to_vec();
-                for mutation in mutations {
-                    mutation.apply(&mut bytes, valid);
-                }
-                bytes
-            }
-        }
+/// Random bytes, or a valid input after some mutations.
+fn input(valid: &[&[u8]]) -> BoxedStrategy<Vec<u8>> {
+    let random = vec(any::<u8>(), 0..300);
+    if valid.is_empty() {
+        return random.boxed();
     }
+    let valid: Vec<Vec<u8>> = valid.iter().map(|input| input.to_vec()).collect();
+    let mutated = (select(valid.clone()), vec(mutation(valid), 1..6));
+    let mutated = mutated.prop_map(|(mut input, mutations)| {
+        mutations.iter().for_each(|mutation| mutation.apply(&mut input));
+        input
+    });
+    prop_oneof![1 => random, 6 => mutated].boxed()
+}
+
+/// Replaces a part of the input.
+#[derive(Debug, Clone)]
+struct Mutation {
+    position: Index,
+    /// `None` for as many bytes as are inserted.
+    removed: Option<usize>,
+    inserted: Vec<u8>,
 }
 
 impl Mutation {
-    fn apply(&self, bytes: &mut Vec<u8>, valid: &[&[u8]]) {
-        let position = |at: &Index, bytes: &[u8]| at.index(bytes.len() + 1);
-        let (at, replaced, new) = match self {
-            Self::Set(at, byte) => (position(at, bytes), 1, vec![*byte]),
-            Self::FlipBit(at, bit) => {
-                let at = position(at, bytes);
-                (at, 1, bytes.get(at).map(|byte| byte ^ (1 << bit)).into_iter().collect())
-            }
-            Self::Insert(at, new) => (position(at, bytes), 0, new.clone()),
-            Self::Remove(at, length) => (position(at, bytes), *length, Vec::new()),
-            Self::Repeat(at, length, times) => {
-                let at = position(at, bytes);
-                let part = &bytes[at..bytes.len().min(at + length)];
-                (at, 0, part.repeat(*times))
-            }
-            Self::Truncate(at) => (position(at, bytes), usize::MAX, Vec::new()),
-            Self::Number(at, number, encoding) => {
-                let number = encoding.write(*number);
-                (position(at, bytes), number.len(), number)
-            }
-            Self::Splice(at, of, from) => {
-                let other = of.get(valid);
-                (position(at, bytes), usize::MAX, other[position(from, other)..].to_vec())
-            }
-        };
-        let end = bytes.len().min(at.saturating_add(replaced));
-        bytes.splice(at..end, new);
+    fn apply(&self, input: &mut Vec<u8>) {
+        let start = self.position.index(input.len() + 1);
+        let removed = self.removed.unwrap_or(self.inserted.len());
+        let end = input.len().min(start.saturating_add(removed));
+        input.splice(start..end, self.inserted.iter().copied());
     }
 }
 
-impl Encoding {
-    fn write(self, number: u64) -> Vec<u8> {
-        match self {
-            Self::Big4 => (number as u32).to_be_bytes().to_vec(),
-            Self::Little4 => (number as u32).to_le_bytes().to_vec(),
-            Self::Big8 => number.to_be_bytes().to_vec(),
-            Self::Little8 => number.to_le_bytes().to_vec(),
-            Self::Text => number.to_string().into_bytes(),
-            Self::Varint => {
-                let (mut rest, mut bytes) = (number, Vec::new());
-                while rest >= 0x80 {
-                    bytes.push(rest as u8 | 0x80);
-                    rest >>= 7;
-                }
-                bytes.push(rest as u8);
-                bytes
-            }
-        }
+fn mutation(valid: Vec<Vec<u8>>) -> impl Strategy<Value = Mutation> {
+    let removed = prop_oneof![
+        6 => Just(None),
+        3 => Just(Some(0)),
+        3 => (1..20_usize).prop_map(Some),
+        1 => Just(Some(usize::MAX)),
+    ];
+    let inserted = prop_oneof![
+        2 => Just(Vec::new()),
+        6 => vec(any::<u8>(), 1..9),
+        4 => number(),
+        2 => part(valid),
+    ];
+    (any::<Index>(), removed, inserted).prop_map(|(position, removed, inserted)| Mutation {
+        position,
+        removed,
+        inserted,
+    })
+}
+
+/// A part of a valid input, once or many times.
+fn part(valid: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let times = prop_oneof![4 => 1..5_usize, 1 => 200..4_000_usize];
+    (select(valid), any::<Index>(), 1..9_usize, times).prop_map(|(input, start, length, times)| {
+        let start = start.index(input.len() + 1);
+        let end = input.len().min(start + length);
+        input[start..end].repeat(times)
+    })
+}
+
+/// A number as decoders may read it.
+fn number() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![3 => select(&HUGE[..]), 1 => any::<u64>(), 1 => 0..300_u64];
+    let encodings: [fn(u64) -> Vec<u8>; 6] = [
+        |number| (number as u32).to_be_bytes().to_vec(),
+        |number| (number as u32).to_le_bytes().to_vec(),
+        |number| number.to_be_bytes().to_vec(),
+        |number| number.to_le_bytes().to_vec(),
+        |number| number.to_string().into_bytes(),
+        varint,
+    ];
+    (number, select(encodings.to_vec())).prop_map(|(number, encode)| encode(number))
+}
+
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
     }
+    bytes.push(number as u8);
+    bytes
 }
 
 /// Keeps the current input for decoders that end the process.

@@ -7,27 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{
     Announcement, Backend, BrowseParams, Capabilities, Checked, Clock, Due, Error, ErrorKind,
-    FencingToken, Headers, JobKey, JobRef, JobState, Layer, Lease, Limits, NewJob, OnRunning,
-    Operation, QueueName, Reschedule, Result, Settlement, Timestamp, Verdict, VirtualClock,
+    FencingToken, Headers, JobKey, JobRef, JobState, Lease, Limits, NewJob, OnRunning, Operation,
+    QueueName, Reschedule, Result, Settlement, Timestamp, Verdict, VirtualClock,
 };
 use dq_testkit::fixture::{in_an_hour, job, keyed, memory, queue};
 
-#[derive(Debug)]
-struct Offering(Arc<dyn Backend>, Capabilities);
-
-impl Layer for Offering {
-    fn inner(&self) -> &dyn Backend {
-        &*self.0
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.1
-    }
-}
+use crate::common::offering::Offering;
 
 fn checked(capabilities: Capabilities) -> (Arc<dyn Backend>, Timestamp) {
     let clock = Arc::new(VirtualClock::new(dq_core::SystemClock.now()));
-    let store = Offering(Arc::new(memory(clock.clone())), capabilities);
+    let store = Offering { store: Arc::new(memory(clock.clone())), capabilities };
     let now = clock.now();
     (Arc::new(Checked::new(Arc::new(store), Limits::default(), clock)), now)
 }

@@ -6,7 +6,7 @@ use dq_core::config::{BackoffSettings, QueueSettings, ScheduleSettings};
 use dq_core::{
     DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode, Result,
 };
-use dq_testkit::{TestContext, TestKit};
+use dq_testkit::TestKit;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -95,37 +95,10 @@ async fn advance_runs_every_due_job_at_its_due_time_in_order() -> Result<()> {
 }
 
 #[tokio::test]
-async fn assertions_compare_key_due_time_and_payload() -> Result<()> {
-    let kit = kit().await?;
-    assert!(
-        kit.dq()
-            .schedule::<TIMEOUT>(Order { id: 7 })
-            .after(5.minutes())
-            .key("o-7")
-            .await?
-            .is_stored()
-    );
-    assert_eq!(kit.assert_scheduled::<TIMEOUT>("o-7", 5.minutes()).await, Order { id: 7 });
-    kit.assert_not_scheduled::<TIMEOUT>("o-8").await;
-    assert!(kit.advance(5.minutes() - 1.millis()).await.is_empty(), "never early");
-    assert_eq!(kit.advance(1.millis()).await.len(), 1);
-    kit.assert_not_scheduled::<TIMEOUT>("o-7").await;
-    Ok(())
-}
-
-#[tokio::test]
 #[should_panic(expected = "no job with key \"o-9\" is scheduled in TIMEOUT; scheduled: none")]
 async fn assert_scheduled_lists_the_jobs_of_the_queue() {
     let kit = kit().await.unwrap();
     kit.assert_scheduled::<TIMEOUT>("o-9", 1.minutes()).await;
-}
-
-#[tokio::test]
-async fn a_handler_is_called_as_a_function() {
-    let ctx = TestContext::new().attempt(5).header("tenant", "a").build();
-    assert!(ctx.is_last_attempt());
-    let outcome = Reminder(AtomicU32::new(1)).handle(ctx, Order { id: 1 }).await;
-    assert_eq!(outcome.unwrap(), Outcome::skip("read already"));
 }
 
 struct Stateful;

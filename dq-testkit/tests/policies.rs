@@ -16,9 +16,10 @@ use dq_testkit::fixture::{dead_ids, memory, queue, run_due, stats};
 const STEPS: u32 = 3;
 const PAYLOAD: &str = "\"the payload\"";
 
-/// Step and attempt of each run.
+/// The step and the attempt of each run.
 type Runs = Arc<Mutex<Vec<(u32, u32)>>>;
 
+/// Has three steps, an hour apart.
 #[derive(Clone)]
 struct Reminder {
     runs: Runs,
@@ -72,6 +73,7 @@ impl DelayHandler for Punctual {
     }
 }
 
+/// A store and a clock for several processes, and the runs of their handlers.
 struct World {
     clock: Arc<VirtualClock>,
     store: Arc<dyn Backend>,
@@ -143,6 +145,7 @@ impl World {
     }
 }
 
+/// A crash before and after each of the first `steps` calls to the store.
 fn crashes(steps: usize) -> impl Iterator<Item = (usize, Crash)> {
     (1..=steps).flat_map(|step| [(step, Crash::Before), (step, Crash::After)])
 }
@@ -161,19 +164,6 @@ async fn an_escalation_is_one_job_that_shows_its_step() {
     }
     assert_eq!(world.runs(), [(0, 1), (1, 1), (2, 1)]);
     assert_eq!(stats(&*world.store, "Q").await.stored(), 0);
-}
-
-#[tokio::test]
-async fn a_step_that_fails_starts_with_all_attempts() {
-    let world = World::new();
-    world.schedule().await;
-    let fails_first = |ctx: &JobContext| match ctx.attempt() {
-        1 => Err("the first attempt of each step fails".into()),
-        _ => all_steps(ctx),
-    };
-    world.run_all(&world.store, world.reminder(fails_first)).await;
-    let wanted: Vec<_> = (0..STEPS).flat_map(|step| [(step, 1), (step, 2)]).collect();
-    assert_eq!(world.runs(), wanted);
 }
 
 #[tokio::test]

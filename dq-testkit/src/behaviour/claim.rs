@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{Claimed, Due, QueueName, Timestamp, Want};
 
-use super::client::{Counts, LEASE, SHORT_LEASE, ensure_next_end, ids, want};
+use super::client::{Counts, LEASE, SHORT_LEASE, want};
 use super::failure::{TrialResult, ensure, ensure_eq};
 use super::store::{LATER, TrialStore};
 use super::trial::topic;
@@ -12,10 +12,8 @@ use super::trial::topic;
 topic! { "claim":
     limit_bounds_the_whole_claim,
     wants_are_served_in_order,
-    unknown_queue_has_no_jobs,
     claim_of_zero_jobs_reports_next_due,
     next_due_is_the_earliest_due_time,
-    next_due_includes_the_end_of_leases,
     next_due_is_past_while_more_is_due,
     lease_has_the_requested_length,
 }
@@ -56,19 +54,6 @@ async fn wants_are_served_in_order(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn unknown_queue_has_no_jobs(store: TrialStore) -> TrialResult {
-    let (unknown, known) = (store.queue(), store.queue());
-    let id = store.create(store.job(&known, Due::NOW)).await?.id;
-    let claimed = store.claim(&[want(&unknown, 5), want(&known, 5)]).await?;
-    ensure_eq!(ids(&claimed.jobs), [id], "an unknown queue does not affect the others");
-    store.settle_all_done(&claimed.jobs).await?;
-    for (queue, what) in [(&unknown, "an unknown queue"), (&known, "an empty queue")] {
-        let claimed = store.claim(&[want(queue, 5)]).await?;
-        ensure_eq!(claimed.next_due, None, "{what} has no next due time");
-    }
-    Ok(())
-}
-
 async fn claim_of_zero_jobs_reports_next_due(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let due = store.now().await? + LATER;
@@ -104,22 +89,6 @@ async fn next_due_is_the_earliest_due_time(store: TrialStore) -> TrialResult {
     let claimed = store.claim(&wants[..1]).await?;
     let first = now + LATER + Duration::from_millis(60);
     ensure_eq!(claimed.next_due, Some(first), "`next_due` ignores queues that were not wanted");
-    Ok(())
-}
-
-async fn next_due_includes_the_end_of_leases(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.job(&queue, Due::NOW)).await?;
-    store.create(store.job(&queue, LATER)).await?;
-    let claimed = store.claim(&[want(&queue, 1)]).await?;
-    ensure_eq!(claimed.jobs.len(), 1, "jobs claimed");
-    let end = claimed.jobs[0].leased_until;
-    ensure_next_end(&claimed, end, "the new lease, which comes before the next due time")?;
-    let again = store.claim(&[want(&queue, 1)]).await?;
-    ensure_next_end(&again, end, "an earlier lease")?;
-    store.settle_all_done(&claimed.jobs).await?;
-    let after = store.claim(&[want(&queue, 1)]).await?;
-    ensure!(after.next_due > claimed.next_due, "`next_due` ignores a settled lease: {after:?}");
     Ok(())
 }
 

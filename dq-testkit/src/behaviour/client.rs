@@ -1,24 +1,24 @@
-//! A store client that checks rules for every answer.
+//! A client of a trial's store. It checks the rules that hold for every answer.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Ended, JobId,
-    JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation, Order, QueueName, QueueStats,
-    Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement, Target,
-    Timestamp, Verdict, Want,
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Due, Ended,
+    JobId, JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation, Order, QueueName,
+    QueueStats, Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement,
+    Target, Timestamp, Verdict, Want,
 };
 
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 
-/// Does not expire within a trial.
+/// A lease of this length does not expire within a trial.
 pub(super) const LEASE: Duration = Duration::from_secs(600);
-/// Trials wait until it expires. Long enough for a few calls on a busy machine.
+/// Trials wait until a lease of this length expires. It lasts for a few calls on a busy machine.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
-/// No call must succeed while it is held.
-pub(super) const LAPSING_LEASE: Duration = Duration::from_millis(125);
+/// Trials wait at once until a lease of this length expires, and make no call before.
+pub(super) const BRIEF_LEASE: Duration = Duration::from_millis(125);
 
 #[derive(Debug, Clone)]
 pub(super) struct Client {
@@ -45,7 +45,7 @@ impl Client {
         Ok(self.schedule_all(vec![job]).await?[0])
     }
 
-    /// Requires `Created`.
+    /// Schedules a job, which must be `Created`.
     pub(super) async fn create(&self, job: NewJob) -> TrialResult<Receipt> {
         let id = job.id;
         match self.schedule(job).await? {
@@ -61,7 +61,7 @@ impl Client {
         self.claim_at_most(limit, wants).await
     }
 
-    /// Checks rules that hold for every claim.
+    /// Claims at most `limit` jobs, and checks the rules that hold for every claim.
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
         let claimed = self.backend.claim(ClaimParams::new(wants, limit, "suite")).await?;
         ensure!(
@@ -112,17 +112,17 @@ impl Client {
         Ok(claimed)
     }
 
-    /// The lease outlasts the trial.
+    /// Leases at most `max` due jobs for longer than the trial.
     pub(super) async fn lease(&self, queue: &QueueName, max: usize) -> TrialResult<Vec<LeasedJob>> {
         Ok(self.claim(&[want(queue, max)]).await?.jobs)
     }
 
-    /// Fails unless exactly one job is due. The lease outlasts the trial.
+    /// Leases the only due job of a queue for longer than the trial.
     pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
         self.lease_one_for(queue, LEASE).await
     }
 
-    /// Fails unless exactly one job is due.
+    /// Leases the only due job of a queue.
     pub(super) async fn lease_one_for(
         &self,
         queue: &QueueName,
@@ -134,7 +134,7 @@ impl Client {
         Ok(jobs.remove(0))
     }
 
-    /// Fails unless exactly one job is due.
+    /// Leases the only due job of a queue for the runner with this name.
     pub(super) async fn lease_one_as(
         &self,
         worker: &str,
@@ -159,7 +159,7 @@ impl Client {
         Ok(answers[0])
     }
 
-    /// Requires `Accepted`.
+    /// Settles a live lease, which the store must accept.
     pub(super) async fn settle_accepted(
         &self,
         leased: &LeasedJob,
@@ -170,7 +170,7 @@ impl Client {
         Ok(())
     }
 
-    /// Requires `Accepted`.
+    /// Settles live leases as done, by one call.
     pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
         let settlements: Vec<_> =
             jobs.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)).collect();
@@ -203,7 +203,7 @@ impl Client {
         &self,
         queue: &QueueName,
         target: impl Into<Target>,
-        due: impl Into<dq_core::Due>,
+        due: impl Into<Due>,
     ) -> TrialResult<Rescheduled> {
         let change = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
         let answers = self.backend.reschedule(&[change]).await?;
@@ -211,7 +211,7 @@ impl Client {
         Ok(answers[0])
     }
 
-    /// Requires consistent counts.
+    /// Returns a queue's counts, which must be consistent.
     pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
         let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
         ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
@@ -289,7 +289,7 @@ impl Client {
         Ok(jobs.into_iter().map(|view| view.job.id).collect())
     }
 
-    /// All pages from this one on.
+    /// The jobs of this page and of all pages after it.
     pub(super) async fn list_all(&self, mut params: BrowseParams<'_>) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();
         loop {
@@ -315,7 +315,8 @@ impl Client {
         }
     }
 
-    /// Repeats a purge until it is complete. Returns how many jobs or queues were affected.
+    /// Makes an operation, which may take several calls. Returns how many jobs or queues were
+    /// affected.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> TrialResult<u64> {
         let mut affected = 0;
         loop {
@@ -346,10 +347,16 @@ pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want::new(queue.clone(), max, LEASE)
 }
 
+/// The job goes on with another payload.
+pub(super) fn next_step(due: impl Into<Due>, payload: &'static str) -> Verdict {
+    Verdict::Again { due: due.into(), payload: payload.into() }
+}
+
 pub(super) fn dead(message: &str) -> Verdict {
     Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, message), failed: true }
 }
 
+/// How many jobs of a queue are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) scheduled: u64,
@@ -376,18 +383,6 @@ impl Counts {
     pub(super) const fn dead(count: u64) -> Self {
         Self { dead: count, ..Self::NONE }
     }
-}
-
-/// Requires that `next_due` is when the lease expires. A store that measures leases by elapsed time
-/// recomputes it for each claim, to the millisecond.
-pub(super) fn ensure_next_end(claimed: &Claimed, end: Timestamp, lease: &str) -> TrialResult {
-    let rounding = Duration::from_millis(2);
-    let next_due = claimed.next_due;
-    ensure!(
-        next_due.is_some_and(|next| (end - rounding..=end + rounding).contains(&next)),
-        "`next_due` is the end of {lease}, {end:?}: {next_due:?}"
-    );
-    Ok(())
 }
 
 pub(super) fn ids(jobs: &[LeasedJob]) -> Vec<JobId> {

@@ -1,13 +1,12 @@
 //! Process crashes: every effect of a call that returned `Ok` survives.
 
 use dq_core::{
-    Cancelled, Due, Headers, OnConflict, OnRunning, Operation, Rescheduled, Scheduled, Settled,
-    Verdict,
+    Cancelled, Due, OnConflict, OnRunning, Operation, Rescheduled, Scheduled, Settled, Verdict,
 };
 
-use super::client::{Counts, SHORT_LEASE, dead, ids};
+use super::client::{Counts, SHORT_LEASE, dead, ids, next_step};
 use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
-use super::store::{LATER, SOON, TrialStore, key};
+use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "crash":
@@ -23,16 +22,14 @@ topic! { "crash":
 
 async fn jobs_survive_unchanged(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "application/json")]);
     let due = store.now().await? - LATER;
-    let mut new = store.job(&queue, due).headers(headers).max_attempts(3);
-    new.key = store.capabilities().keys.then(|| key("k"));
+    let new = store.full_job(&queue, due);
     store.create(new.clone()).await?;
     let store = store.crash().await?;
     let job = store.lease_one(&queue).await?.job;
     ensure_eq!((job.id, job.due, job.key), (new.id, due, new.key), "id, due time and key");
     ensure_eq!((job.payload, job.headers), (new.payload, new.headers), "payload and headers");
-    ensure_eq!(job.max_attempts, Some(3), "limit of attempts");
+    ensure_eq!(job.max_attempts, new.max_attempts, "limit of attempts");
     Ok(())
 }
 
@@ -50,7 +47,7 @@ async fn every_effect_survives(store: TrialStore) -> TrialResult {
         dead("card expired"),
     ];
     if can.again {
-        verdicts.push(Verdict::Again { due: LATER.into(), payload: "second step".into() });
+        verdicts.push(next_step(LATER, "second step"));
     }
     for verdict in verdicts {
         store.run_job(store.job(&queue, Due::NOW), verdict).await?;

@@ -1,5 +1,6 @@
 //! Dead jobs stay until an operator replays or removes them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dq_core::{Due, JobId, OnConflict, Operation, QueueName, Scheduled, Settlement, Verdict};
@@ -13,11 +14,9 @@ topic! { "dead":
     dead_jobs_do_not_expire [dead_letters, virtual_time],
     replay_resets_attempts_and_losses [dead_letters],
     replay_sets_the_due_time [dead_letters],
-    replay_of_named_jobs [dead_letters],
+    replay_and_removal_affect_the_named_dead_jobs_only [dead_letters],
     replay_of_more_than_a_thousand [dead_letters],
     replay_skips_a_job_whose_key_is_live [dead_letters, keys],
-    removed_job_is_deleted [dead_letters],
-    live_jobs_and_other_queues_are_not_affected [dead_letters],
 }
 
 async fn dead_jobs_do_not_expire(store: TrialStore) -> TrialResult {
@@ -75,22 +74,33 @@ async fn replay_sets_the_due_time(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn replay_of_named_jobs(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+async fn replay_and_removal_affect_the_named_dead_jobs_only(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.queue());
     let mut dead = Vec::new();
     for _ in 0..4 {
         dead.push(store_dead_job(&store, &queue).await?);
     }
+    let elsewhere = store_dead_job(&store, &other).await?;
+    let running = store.start(&queue).await?;
+    let waiting = store.create(store.job(&queue, LATER)).await?;
     let unknown = store.job(&queue, Due::NOW).id;
+    let not_dead = [running.job.id, waiting.id, elsewhere, unknown];
+
+    ensure_eq!(replay(&store, &queue, &not_dead).await?, 0, "none is a dead job of the queue");
+    let remove = Operation::Remove { queue: &queue, jobs: &not_dead };
+    ensure_eq!(store.operate(remove).await?, 0, "none is a dead job of the queue");
     let named = [dead[2], unknown, dead[0]];
     ensure_eq!(replay(&store, &queue, &named).await?, 2, "only dead jobs are counted");
-    let mut leased = ids(&store.lease(&queue, 10).await?);
-    leased.sort_unstable();
-    let mut wanted = vec![dead[2], dead[0]];
-    wanted.sort_unstable();
-    ensure_eq!(leased, wanted, "the named jobs are replayed");
-    let counts = Counts { dead: 2, ..Counts::running(2) };
-    store.expect_counts(&queue, counts, "the others stay dead").await
+    let remove = Operation::Remove { queue: &queue, jobs: &dead[..2] };
+    ensure_eq!(store.operate(remove).await?, 1, "one of the two is still dead");
+    ensure_eq!(store.operate(remove).await?, 0, "it was removed already");
+    ensure_eq!(replay(&store, &queue, &dead[1..2]).await?, 0, "a removed job is not replayed");
+
+    let leased: BTreeSet<_> = ids(&store.lease(&queue, 10).await?).into_iter().collect();
+    ensure_eq!(leased, BTreeSet::from([dead[0], dead[2]]), "the replayed jobs run");
+    let counts = Counts { scheduled: 1, running: 3, dead: 1, ..Counts::NONE };
+    store.expect_counts(&queue, counts, "the jobs that were not named are left").await?;
+    store.expect_counts(&other, Counts::dead(1), "after calls for another queue").await
 }
 
 async fn replay_of_more_than_a_thousand(store: TrialStore) -> TrialResult {
@@ -124,34 +134,6 @@ async fn replay_skips_a_job_whose_key_is_live(store: TrialStore) -> TrialResult 
         "a replayed job holds its key"
     );
     Ok(())
-}
-
-async fn removed_job_is_deleted(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let gone = store_dead_job(&store, &queue).await?;
-    let kept = store_dead_job(&store, &queue).await?;
-    let remove = Operation::Remove { queue: &queue, jobs: &[gone] };
-    ensure_eq!(store.operate(remove).await?, 1, "one dead job is removed");
-    ensure_eq!(store.operate(remove).await?, 0, "it was removed already");
-    ensure_eq!(replay(&store, &queue, &[gone]).await?, 0, "a removed job is not replayed");
-    ensure_eq!(store.replay_all(&queue).await?, 1, "the other job is kept");
-    ensure_eq!(store.lease_one(&queue).await?.job.id, kept, "the other job is kept");
-    Ok(())
-}
-
-async fn live_jobs_and_other_queues_are_not_affected(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.queue());
-    let elsewhere = store_dead_job(&store, &other).await?;
-    let leased = store.start(&queue).await?;
-    let waiting = store.create(store.job(&queue, LATER)).await?;
-    let jobs = [leased.job.id, waiting.id, elsewhere];
-    ensure_eq!(replay(&store, &queue, &jobs).await?, 0, "none is a dead job of the queue");
-    let remove = Operation::Remove { queue: &queue, jobs: &jobs };
-    ensure_eq!(store.operate(remove).await?, 0, "none is a dead job of the queue");
-    let next_due = store.stats(&queue).await?.next_due;
-    ensure_eq!(next_due, Some(waiting.due), "a scheduled job is not moved");
-    store.settle_accepted(&leased, Verdict::Done).await?;
-    store.expect_counts(&other, Counts::dead(1), "after calls for another queue").await
 }
 
 async fn replay(store: &TrialStore, queue: &QueueName, jobs: &[JobId]) -> TrialResult<u64> {

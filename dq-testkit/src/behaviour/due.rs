@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, Timestamp};
+use dq_core::Timestamp;
 
 use super::client::{Counts, ids, want};
 use super::failure::{TrialResult, ensure_eq};
@@ -15,7 +15,6 @@ topic! { "due":
     shorter_delay_does_not_wait_behind_a_longer_one,
     earliest_due_time_is_claimed_first,
     equal_due_times_are_claimed_in_insertion_order [fifo],
-    clock_set_back_makes_due_jobs_wait_again [virtual_time],
 }
 
 async fn never_early_by_one_millisecond(store: TrialStore) -> TrialResult {
@@ -86,7 +85,13 @@ async fn earliest_due_time_is_claimed_first(store: TrialStore) -> TrialResult {
     store.schedule_all(jobs.into_iter().map(|(_, job)| job).collect()).await?;
     let mut found = Vec::new();
     for _ in 0..3 {
-        found.extend(store.lease(&queue, 10).await?.into_iter().map(|l| (l.job.due, l.job.id)));
+        found.extend(
+            store
+                .lease(&queue, 10)
+                .await?
+                .into_iter()
+                .map(|leased| (leased.job.due, leased.job.id)),
+        );
     }
     ensure_eq!(found, wanted, "past due times are due at once, in due order across claims");
     Ok(())
@@ -110,22 +115,5 @@ async fn equal_due_times_are_claimed_in_insertion_order(store: TrialStore) -> Tr
         found.extend(ids(&store.lease(&queue, 6).await?));
     }
     ensure_eq!(found, wanted, "equal due times are claimed in insertion order");
-    Ok(())
-}
-
-async fn clock_set_back_makes_due_jobs_wait_again(store: TrialStore) -> TrialResult {
-    let super::StoreClock::Virtual(clock) = store.clock() else { return Ok(()) };
-    let queue = store.queue();
-    let receipt = store.create(store.job(&queue, SOON)).await?;
-    store.create(store.job(&queue, Due::At(receipt.due + SOON))).await?;
-    store.wait_until(receipt.due).await?;
-    store
-        .expect_counts(&queue, Counts { scheduled: 1, ..Counts::ready(1) }, "at the due time")
-        .await?;
-    clock.set(receipt.due - Duration::from_millis(1));
-    store.expect_counts(&queue, Counts::scheduled(2), "after the clock was set back").await?;
-    store.expect_empty_claim(&queue, "the due time is in the future again").await?;
-    store.wait_until(receipt.due).await?;
-    ensure_eq!(store.lease_one(&queue).await?.job.id, receipt.id, "the job is due again");
     Ok(())
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, Operation, QueueName, Timestamp, Verdict};
+use dq_core::{QueueName, Timestamp};
 
-use super::client::dead;
 use super::failure::{TrialResult, ensure_eq};
 use super::store::{LATER, TrialStore};
 use super::trial::topic;
@@ -12,7 +11,6 @@ use super::trial::topic;
 topic! { "forecast":
     jobs_are_counted_between_edges [forecast],
     job_at_an_edge_counts_after_it [forecast],
-    only_waiting_jobs_are_counted [forecast, dead_letters],
 }
 
 async fn forecast(
@@ -21,12 +19,6 @@ async fn forecast(
     edges: &[Timestamp],
 ) -> TrialResult<Vec<u64>> {
     Ok(store.backend().forecast(queue, edges).await?)
-}
-
-/// Jobs that are due within 24 hours.
-async fn waiting(store: &TrialStore, queue: &QueueName) -> TrialResult<Vec<u64>> {
-    let horizon = store.now().await? + LATER * 24;
-    forecast(store, queue, &[Timestamp::EPOCH, horizon]).await
 }
 
 async fn jobs_are_counted_between_edges(store: TrialStore) -> TrialResult {
@@ -65,22 +57,5 @@ async fn job_at_an_edge_counts_after_it(store: TrialStore) -> TrialResult {
         [0, 1, 0],
         "equal edges have no jobs between"
     );
-    Ok(())
-}
-
-async fn only_waiting_jobs_are_counted(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let leased = store.start(&queue).await?;
-    ensure_eq!(waiting(&store, &queue).await?, [0], "a running job is not counted");
-    store.settle_accepted(&leased, Verdict::retry(LATER.into(), "a reason")).await?;
-    ensure_eq!(waiting(&store, &queue).await?, [1], "a job that waits for its retry");
-    for verdict in [dead("no"), Verdict::Done] {
-        store.run_job(store.job(&queue, Due::NOW), verdict.clone()).await?;
-        ensure_eq!(waiting(&store, &queue).await?, [1], "a job is not counted after {verdict:?}");
-    }
-    if store.capabilities().pause {
-        store.operate(Operation::Pause { queue: &queue }).await?;
-        ensure_eq!(waiting(&store, &queue).await?, [1], "jobs wait in a paused queue");
-    }
     Ok(())
 }

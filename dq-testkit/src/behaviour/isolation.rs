@@ -1,6 +1,6 @@
 //! Isolation: a call for one queue does not affect others.
 
-use dq_core::{Due, Operation, QueueName, Verdict};
+use dq_core::{Due, Operation, QueueName};
 
 use super::client::{Counts, dead};
 use super::failure::{TrialResult, ensure, ensure_eq};
@@ -9,7 +9,6 @@ use super::trial::topic;
 
 topic! { "isolation":
     purge_removes_waiting_and_dead_jobs,
-    purge_lets_running_jobs_finish,
     purge_reports_whether_more_is_left,
     similar_queue_names_are_distinct,
 }
@@ -33,17 +32,6 @@ async fn purge_removes_waiting_and_dead_jobs(store: TrialStore) -> TrialResult {
     // A job with a taken id is also `Created`, but not stored.
     let counts = Counts { scheduled: 1, ..Counts::running(1) };
     store.expect_counts(&queue, counts, "id and key of a purged job are free").await
-}
-
-async fn purge_lets_running_jobs_finish(store: TrialStore) -> TrialResult {
-    for verdict in [Verdict::Done, Verdict::retry(Due::NOW, "a reason")] {
-        let queue = store.queue();
-        let leased = store.start(&queue).await?;
-        let purged = store.operate(Operation::Purge { queue: &queue }).await?;
-        ensure_eq!(purged, 0, "a running job is not purged");
-        store.settle_accepted(&leased, verdict).await?;
-    }
-    Ok(())
 }
 
 async fn purge_reports_whether_more_is_left(store: TrialStore) -> TrialResult {

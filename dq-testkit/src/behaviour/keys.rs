@@ -1,6 +1,6 @@
 //! Keys: each has at most one live job per queue, and the answer names it.
 
-use dq_core::{Due, NewJob, OnConflict, Receipt, Scheduled, Timestamp, Verdict};
+use dq_core::{Due, OnConflict, Receipt, Scheduled, Timestamp, Verdict};
 
 use super::client::{Counts, dead, race_with_claim};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
@@ -10,12 +10,9 @@ use super::trial::topic;
 topic! { "keys":
     keep_leaves_the_existing_job [keys],
     replace_stores_the_new_job_instead [keys],
-    replace_restarts_the_delay [keys],
-    earliest_keeps_the_earlier_due_time [keys],
-    latest_keeps_the_later_due_time [keys],
+    earliest_and_latest_compare_due_times [keys],
     running_job_is_not_replaced [keys],
     key_is_held_until_the_job_ends_or_dies [keys],
-    same_key_several_times_in_one_call [keys],
     repeated_call_of_jobs_with_one_key [keys],
     keys_are_compared_byte_by_byte [keys],
     concurrent_calls_with_one_key_store_one_job [keys],
@@ -57,60 +54,30 @@ async fn replace_stores_the_new_job_instead(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn replace_restarts_the_delay(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let first = store.create(store.keyed(&queue, SOON, "k", OnConflict::Replace)).await?;
-    let last = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Replace)).await?;
-    ensure_matches!(last, Scheduled::Replaced(_), "a waiting job is replaced");
-    store.wait_until(first.due).await?;
-    store.expect_empty_claim(&queue, "the delay was restarted").await?;
-    store.expect_counts(&queue, Counts::scheduled(1), "during the new delay").await
-}
-
-async fn earliest_keeps_the_earlier_due_time(store: TrialStore) -> TrialResult {
-    earlier_or_later_wins(&store, OnConflict::Earliest, [1, 2]).await
-}
-
-async fn latest_keeps_the_later_due_time(store: TrialStore) -> TrialResult {
-    earlier_or_later_wins(&store, OnConflict::Latest, [2, 1]).await
-}
-
-/// The policy must prefer the job due after `winner` times [`LATER`], in either scheduling order.
-async fn earlier_or_later_wins(
-    store: &TrialStore,
-    policy: OnConflict,
-    [winner, loser]: [u32; 2],
-) -> TrialResult {
+async fn earliest_and_latest_compare_due_times(store: TrialStore) -> TrialResult {
     let now = store.now().await?;
-    let at = |factor: u32| now + LATER * factor;
-
-    let queue = store.queue();
-    let present = store.create(store.keyed(&queue, at(winner), "k", policy)).await?;
-    ensure_eq!(
-        store.schedule(store.keyed(&queue, at(loser), "k", policy)).await?,
-        Scheduled::Kept(present),
-        "{policy:?}: the existing job is kept if it wins"
-    );
-    ensure_eq!(
-        store.schedule(store.keyed(&queue, at(winner), "k", policy)).await?,
-        Scheduled::Kept(present),
-        "{policy:?}: the existing job is kept if the due times are equal"
-    );
-
-    let queue = store.queue();
-    store.create(store.keyed(&queue, at(loser), "k", policy)).await?;
-    let new = store.keyed(&queue, at(winner), "k", policy);
-    ensure_matches!(
-        store.schedule(new.clone()).await?,
-        Scheduled::Replaced(receipt) if receipt.id == new.id && receipt.due == at(winner),
-        "{policy:?}: the new job replaces the existing one if it wins"
-    );
-    store.expect_counts(&queue, Counts::scheduled(1), "after a replacement").await?;
-    ensure_eq!(
-        store.stats(&queue).await?.next_due,
-        Some(at(winner)),
-        "{policy:?}: `next_due` is that of the winner"
-    );
+    // Hours until the present and the new job are due, and whether the new one replaces it.
+    for (policy, present, new, replaces) in [
+        (OnConflict::Earliest, 2, 1, true),
+        (OnConflict::Earliest, 2, 2, false),
+        (OnConflict::Earliest, 2, 3, false),
+        (OnConflict::Latest, 2, 1, false),
+        (OnConflict::Latest, 2, 2, false),
+        (OnConflict::Latest, 2, 3, true),
+    ] {
+        let queue = store.queue();
+        let (present_due, new_due) = (now + LATER * present, now + LATER * new);
+        let present = store.create(store.keyed(&queue, present_due, "k", policy)).await?;
+        let new = store.keyed(&queue, new_due, "k", policy);
+        let wanted = match replaces {
+            true => Scheduled::Replaced(Receipt { id: new.id, due: new_due }),
+            false => Scheduled::Kept(present),
+        };
+        ensure_eq!(store.schedule(new).await?, wanted, "{policy:?} prefers one of the due times");
+        store.expect_counts(&queue, Counts::scheduled(1), "after a conflict").await?;
+        let next_due = store.stats(&queue).await?.next_due;
+        ensure_eq!(next_due, Some(wanted.due()), "{policy:?}: the due time of the job that waits");
+    }
     Ok(())
 }
 
@@ -136,14 +103,9 @@ async fn running_job_is_not_replaced(store: TrialStore) -> TrialResult {
 }
 
 async fn key_is_held_until_the_job_ends_or_dies(store: TrialStore) -> TrialResult {
-    for (verdict, is_held) in [
-        (Verdict::retry(LATER.into(), "a reason"), true),
-        (Verdict::Snooze(Due::NOW), true),
-        (Verdict::Release { started: true }, true),
-        (Verdict::Done, false),
-        (Verdict::skip("a reason"), false),
-        (dead("no"), false),
-    ] {
+    let holding = store.verdicts_to_run_again(LATER).into_iter().map(|verdict| (verdict, true));
+    let freeing = [Verdict::Done, Verdict::skip("a reason"), dead("no")];
+    for (verdict, is_held) in holding.chain(freeing.map(|verdict| (verdict, false))) {
         let queue = store.queue();
         let keyed = || store.keyed(&queue, Due::NOW, "k", OnConflict::Keep);
         let leased = store.start_job(keyed()).await?;
@@ -158,28 +120,6 @@ async fn key_is_held_until_the_job_ends_or_dies(store: TrialStore) -> TrialResul
         );
     }
     Ok(())
-}
-
-async fn same_key_several_times_in_one_call(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let jobs: Vec<NewJob> = [OnConflict::Keep, OnConflict::Keep, OnConflict::Replace]
-        .map(|policy| store.keyed(&queue, LATER, "k", policy))
-        .into();
-    let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-    let last = jobs[2].clone();
-    let answers = store.schedule_all(jobs).await?;
-    ensure_matches!(
-        answers[..],
-        [Scheduled::Created(first), Scheduled::Kept(kept), Scheduled::Replaced(last)]
-            if first.id == ids[0] && kept.id == ids[0] && last.id == ids[2],
-        "each job of a call conflicts with those before it"
-    );
-    ensure_matches!(
-        store.schedule(last).await?,
-        Scheduled::Created(receipt) if receipt.id == ids[2],
-        "a repeated call changes nothing, and the new job is stored"
-    );
-    store.expect_counts(&queue, Counts::scheduled(1), "with the same key three times").await
 }
 
 async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dq_core::{
-    Cancelled, Due, FencingToken, JobState, Lease, OnConflict, OnRunning, Operation, Renewal,
+    Cancelled, Due, FencingToken, JobState, Lease, LeasedJob, OnConflict, OnRunning, Operation,
     Renewed, Rescheduled, Scheduled, Settled, Verdict,
 };
 
-use super::client::{Counts, LAPSING_LEASE, LEASE, SHORT_LEASE, dead, ensure_next_end, want};
+use super::client::{BRIEF_LEASE, Counts, LEASE, SHORT_LEASE, dead};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, ShortLease, TrialStore};
 use super::trial::topic;
@@ -16,34 +16,21 @@ use super::trial::topic;
 topic! { "lease":
     expired_job_is_redelivered,
     expiry_is_exact_to_the_millisecond [virtual_time],
-    losses_count_consecutive_expires,
-    every_call_finds_a_expired_job_due,
+    losses_count_consecutive_expiries,
+    every_call_finds_an_expired_job_due,
     expired_lease_has_no_effect,
     stale_token_has_no_effect,
     forged_token_is_rejected,
-    lease_is_settled_once,
     renewed_lease_does_not_expire,
-    renewal_is_relative_to_the_store_clock,
-    each_renewal_has_its_own_answer,
     tokens_grow_with_each_lease,
     tokens_grow_after_a_crash [durable],
     concurrent_claims_lease_each_job_once,
-    concurrent_claims_lease_a_expired_job_once,
+    concurrent_claims_lease_an_expired_job_once,
 }
 
-fn verdicts(store: &TrialStore) -> Vec<Verdict> {
-    let mut verdicts = vec![
-        Verdict::Done,
-        Verdict::skip("a reason"),
-        Verdict::retry(Due::NOW, "a reason"),
-        Verdict::Snooze(LATER.into()),
-        dead("by an earlier lease"),
-        Verdict::Release { started: true },
-        Verdict::Release { started: false },
-    ];
-    if store.capabilities().again {
-        verdicts.push(Verdict::Again { due: LATER.into(), payload: "next".into() });
-    }
+fn every_verdict(store: &TrialStore) -> Vec<Verdict> {
+    let mut verdicts = store.verdicts_to_run_again(LATER);
+    verdicts.extend([Verdict::Done, Verdict::skip("a reason"), dead("by an earlier lease")]);
     verdicts
 }
 
@@ -73,7 +60,7 @@ async fn expiry_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn losses_count_consecutive_expires(store: TrialStore) -> TrialResult {
+async fn losses_count_consecutive_expiries(store: TrialStore) -> TrialResult {
     let verdicts = [
         (Verdict::Release { started: true }, 2),
         (Verdict::Release { started: false }, 2),
@@ -88,7 +75,7 @@ async fn losses_count_consecutive_expires(store: TrialStore) -> TrialResult {
         }
         let leased = store.lease_one(&queue).await?;
         let job = &leased.job;
-        ensure_eq!((job.deliveries, job.losses, job.attempts), (3, 2, 0), "after two expires");
+        ensure_eq!((job.deliveries, job.losses, job.attempts), (3, 2, 0), "after two expiries");
         store.settle_accepted(&leased, verdict.clone()).await?;
         let found = store.lease_one(&queue).await?.job.losses;
         ensure_eq!(found, losses, "`losses` after {verdict:?}");
@@ -96,12 +83,38 @@ async fn losses_count_consecutive_expires(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn every_call_finds_a_expired_job_due(store: TrialStore) -> TrialResult {
+/// The calls treat a job with an expired lease like any other that waits.
+async fn every_call_finds_an_expired_job_due(store: TrialStore) -> TrialResult {
     let can = store.capabilities();
-    let queue = store.queue();
+    expired_job_is_counted_and_listed_as_ready(&store).await?;
+    let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
+    let purge = Operation::Purge { queue: &lost.job.queue };
+    ensure_eq!(store.operate(purge).await?, 1, "a purge removes it");
+    if can.cancel {
+        let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
+        let answer = store.cancel(&lost.job.queue, lost.job.id).await?;
+        ensure_eq!(answer, Cancelled::Cancelled, "an expired job is waiting, not running");
+        expect_lost(&store, &lost).await?;
+        store.expect_empty_claim(&lost.job.queue, "the job was cancelled").await?;
+    }
+    if can.reschedule {
+        let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
+        let answer = store.reschedule(&lost.job.queue, lost.job.id, LATER).await?;
+        ensure_matches!(answer, Rescheduled::Moved(_), "an expired job is waiting, not running");
+        expect_lost(&store, &lost).await?;
+        store.expect_empty_claim(&lost.job.queue, "it is due in an hour").await?;
+    }
+    if can.keys {
+        expired_job_is_replaced_and_not_detached(&store).await?;
+    }
+    Ok(())
+}
+
+async fn expired_job_is_counted_and_listed_as_ready(store: &TrialStore) -> TrialResult {
+    let (can, queue) = (store.capabilities(), store.queue());
     let due = store.lose_job(store.job(&queue, store.now().await? - LATER)).await?.job.due;
-    store.expect_counts(&queue, Counts::ready(1), "after the lease has ended").await?;
-    ensure_eq!(store.stats(&queue).await?.next_due, Some(due), "a expired job keeps its due time");
+    store.expect_counts(&queue, Counts::ready(1), "after the lease has expired").await?;
+    ensure_eq!(store.stats(&queue).await?.next_due, Some(due), "an expired job keeps its due time");
     if can.browse {
         let listed = store.list(&queue, JobState::Ready, 10).await?;
         let counts: Vec<_> = listed
@@ -114,93 +127,107 @@ async fn every_call_finds_a_expired_job_due(store: TrialStore) -> TrialResult {
     if can.forecast {
         let edges = [due, due + Duration::from_millis(1)];
         let counts = store.backend().forecast(&queue, &edges).await?;
-        ensure_eq!(counts, [1], "a forecast counts a expired job at its old due time");
+        ensure_eq!(counts, [1], "a forecast counts an expired job at its old due time");
     }
     let newer = store.create(store.job(&queue, Due::NOW)).await?.id;
     let leased = store.lease(&queue, 10).await?;
     ensure_eq!(leased.get(1).map(|leased| leased.job.id), Some(newer), "the older job is first");
-
-    let queue = store.queue();
-    store.lose_job(store.job(&queue, Due::NOW)).await?;
-    ensure_eq!(store.operate(Operation::Purge { queue: &queue }).await?, 1, "a purge removes it");
-    if can.cancel {
-        let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
-        let answer = store.cancel(&lost.job.queue, lost.job.id).await?;
-        ensure_eq!(answer, Cancelled::Cancelled, "a expired job is waiting, not running");
-        let late = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
-        ensure_eq!(late, Settled::LostLease, "a stale lease cannot bring it back");
-        store.expect_empty_claim(&lost.job.queue, "the job was cancelled").await?;
-    }
-    if can.reschedule {
-        let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
-        let answer = store.reschedule(&lost.job.queue, lost.job.id, LATER).await?;
-        ensure_matches!(answer, Rescheduled::Moved(_), "a expired job is waiting, not running");
-        let late = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
-        ensure_eq!(late, Settled::LostLease, "a stale lease cannot move it back");
-        store.expect_empty_claim(&lost.job.queue, "it is due in an hour").await?;
-    }
-    if can.keys {
-        let queue = store.queue();
-        let lost = store.lose_job(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-        if can.detach {
-            let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
-            let answer = store.schedule(job.on_running(OnRunning::Detach)).await?;
-            ensure_matches!(answer, Scheduled::Kept(_), "a expired job is not detached");
-        }
-        let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
-        let answer = store.schedule(new.clone()).await?;
-        ensure_matches!(answer, Scheduled::Replaced(_), "a expired job is replaced");
-        let late = store.settle(lost.lease(), Verdict::Done).await?;
-        ensure_eq!(late, Settled::LostLease, "the lease of the replaced job is stale");
-        ensure_eq!(store.lease_one(&queue).await?.job.id, new.id, "the new job runs");
-    }
     Ok(())
 }
 
-/// The lease just expires: no other claim leases the job.
+async fn expired_job_is_replaced_and_not_detached(store: &TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let lost = store.lose_job(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    if store.capabilities().detach {
+        let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
+        let answer = store.schedule(job.on_running(OnRunning::Detach)).await?;
+        ensure_matches!(answer, Scheduled::Kept(_), "an expired job is not detached");
+    }
+    let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
+    let answer = store.schedule(new.clone()).await?;
+    ensure_matches!(answer, Scheduled::Replaced(_), "an expired job is replaced");
+    expect_lost(store, &lost).await?;
+    ensure_eq!(store.lease_one(&queue).await?.job.id, new.id, "the new job runs");
+    Ok(())
+}
+
+async fn expect_lost(store: &TrialStore, lost: &LeasedJob) -> TrialResult {
+    let answer = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
+    ensure_eq!(answer, Settled::LostLease, "the expired lease is lost");
+    Ok(())
+}
+
 async fn expired_lease_has_no_effect(store: TrialStore) -> TrialResult {
-    lost_lease_has_no_effect(&store, false).await
+    lost_lease_has_no_effect(&store, Lost::Expired).await
 }
 
 async fn stale_token_has_no_effect(store: TrialStore) -> TrialResult {
-    lost_lease_has_no_effect(&store, true).await
+    lost_lease_has_no_effect(&store, Lost::LeasedAgain).await
 }
 
-async fn lost_lease_has_no_effect(store: &TrialStore, leased_again: bool) -> TrialResult {
-    let verdicts = verdicts(store);
+/// What has happened to a lease before its holder makes a call with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// No other claim has leased the job.
+    Expired,
+    LeasedAgain,
+}
+
+async fn lost_lease_has_no_effect(store: &TrialStore, how: Lost) -> TrialResult {
+    let verdicts = every_verdict(store);
     let mut lost = Vec::new();
     for _ in 0..=verdicts.len() {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;
-        lost.push(store.lease_one_for(&queue, LAPSING_LEASE).await?);
+        lost.push(store.lease_one_for(&queue, BRIEF_LEASE).await?);
     }
     let renewed = lost.pop().ok_or_else(|| Failure::new("a job was leased"))?;
     store.wait_until(renewed.leased_until).await?;
-
     for (lost, verdict) in lost.iter().zip(verdicts) {
-        let queue = &lost.job.queue;
-        let new = if leased_again { Some(store.lease_one(queue).await?) } else { None };
-        let answer = store.settle(lost.lease(), verdict.clone()).await?;
-        ensure_eq!(answer, Settled::LostLease, "a lost lease cannot be settled with {verdict:?}");
-        let counts = if leased_again { Counts::running(1) } else { Counts::ready(1) };
-        store.expect_counts(queue, counts, "after a settlement with a lost lease").await?;
-        let new = match new {
-            Some(new) => new,
-            None => store.lease_one(queue).await?,
-        };
-        let job = &new.job;
-        ensure_eq!((job.attempts, job.deliveries, job.losses), (0, 2, 1), "after {verdict:?}");
-        ensure_eq!(job.payload, lost.job.payload, "the payload after {verdict:?}");
-        store.settle_accepted(&new, Verdict::Done).await?;
+        settlement_has_no_effect(store, lost, verdict, how).await?;
     }
+    renewal_has_no_effect(store, &renewed, how).await
+}
 
-    let queue = &renewed.job.queue;
-    let new =
-        if leased_again { Some(store.lease_one_for(queue, SHORT_LEASE).await?) } else { None };
-    let answer = store.renew(renewed.lease(), LEASE).await?;
+async fn settlement_has_no_effect(
+    store: &TrialStore,
+    lost: &LeasedJob,
+    verdict: Verdict,
+    how: Lost,
+) -> TrialResult {
+    let queue = &lost.job.queue;
+    let newer = match how {
+        Lost::Expired => None,
+        Lost::LeasedAgain => Some(store.lease_one(queue).await?),
+    };
+
+    let answer = store.settle(lost.lease(), verdict.clone()).await?;
+
+    ensure_eq!(answer, Settled::LostLease, "a lost lease cannot be settled with {verdict:?}");
+    let counts = if newer.is_some() { Counts::running(1) } else { Counts::ready(1) };
+    store.expect_counts(queue, counts, "after a settlement with a lost lease").await?;
+    let newer = match newer {
+        Some(newer) => newer,
+        None => store.lease_one(queue).await?,
+    };
+    let job = &newer.job;
+    ensure_eq!((job.attempts, job.deliveries, job.losses), (0, 2, 1), "after {verdict:?}");
+    ensure_eq!(job.payload, lost.job.payload, "the payload after {verdict:?}");
+    store.settle_accepted(&newer, Verdict::Done).await
+}
+
+async fn renewal_has_no_effect(store: &TrialStore, lost: &LeasedJob, how: Lost) -> TrialResult {
+    let queue = &lost.job.queue;
+    let newer = match how {
+        Lost::Expired => None,
+        Lost::LeasedAgain => Some(store.lease_one_for(queue, SHORT_LEASE).await?),
+    };
+
+    let answer = store.renew(lost.lease(), LEASE).await?;
+
     ensure_eq!(answer, Renewed::LostLease, "a lost lease cannot be renewed");
-    if let Some(new) = new {
-        store.wait_until(new.leased_until).await?;
+    if let Some(newer) = newer {
+        store.wait_until(newer.leased_until).await?;
     }
     store.expect_counts(queue, Counts::ready(1), "after a renewal of a lost lease").await
 }
@@ -224,23 +251,6 @@ async fn forged_token_is_rejected(store: TrialStore) -> TrialResult {
     }
     store.expect_counts(&queue, Counts::running(1), "after forged tokens").await?;
     store.settle_accepted(&leased, Verdict::Done).await
-}
-
-async fn lease_is_settled_once(store: TrialStore) -> TrialResult {
-    for first in verdicts(&store) {
-        let leased = store.start(&store.queue()).await?;
-        store.settle_accepted(&leased, first.clone()).await?;
-        for second in [Verdict::Done, Verdict::retry(LATER.into(), "a reason")] {
-            ensure_eq!(
-                store.settle(leased.lease(), second.clone()).await?,
-                Settled::LostLease,
-                "a lease settled with {first:?} cannot be settled again with {second:?}"
-            );
-        }
-        let renewed = store.renew(leased.lease(), LEASE).await?;
-        ensure_eq!(renewed, Renewed::LostLease, "a settled lease cannot be renewed");
-    }
-    Ok(())
 }
 
 async fn renewed_lease_does_not_expire(store: TrialStore) -> TrialResult {
@@ -267,46 +277,10 @@ async fn renew_and_settle(store: &TrialStore, held: &mut ShortLease) -> TrialRes
     store.settle_accepted(&held.leased, Verdict::Done).await
 }
 
-async fn renewal_is_relative_to_the_store_clock(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let leased = store.start(&queue).await?;
-    let before = store.now().await?;
-    let renewed = store.renew(leased.lease(), LEASE * 2).await?;
-    let after = store.now().await?;
-    ensure_matches!(
-        renewed,
-        Renewed::Until(until) if (before + LEASE * 2..=after + LEASE * 2).contains(until),
-        "a renewed lease has the requested length from the store's now"
-    );
-    let claimed = store.claim(&[want(&queue, 1)]).await?;
-    let Renewed::Until(until) = renewed else { unreachable!("this is checked above") };
-    ensure_next_end(&claimed, until, "the renewed lease")
-}
-
-async fn each_renewal_has_its_own_answer(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create_many(&queue, 3, Due::NOW).await?;
-    let leased = store.lease(&queue, 3).await?;
-    let gone = leased.get(1).ok_or_else(|| Failure::new("three jobs are due"))?;
-    store.settle_accepted(gone, Verdict::Done).await?;
-    let renewals: Vec<_> = leased.iter().map(|l| Renewal::new(l.lease(), LEASE)).collect();
-    ensure_matches!(
-        store.backend().renew(&renewals).await?[..],
-        [Renewed::Until(_), Renewed::LostLease, Renewed::Until(_)],
-        "each renewal has its own answer, in request order"
-    );
-    Ok(())
-}
-
 async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let mut last = store.start(&queue).await?;
-    let mut verdicts = vec![
-        Verdict::retry(Due::NOW, "a reason"),
-        Verdict::Snooze(Due::NOW),
-        Verdict::Release { started: true },
-        Verdict::Release { started: false },
-    ];
+    let mut verdicts = store.verdicts_to_run_again(Due::NOW);
     if store.capabilities().dead_letters {
         verdicts.push(dead("no"));
     }
@@ -334,13 +308,13 @@ async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
 async fn tokens_grow_after_a_crash(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let first = store.lease_one_for(&queue, LAPSING_LEASE).await?;
+    let first = store.lease_one_for(&queue, BRIEF_LEASE).await?;
     let store = store.crash().await?;
     store.wait_until(first.leased_until).await?;
     let second = store.lease_lost_one(&store, &queue).await?;
     ensure!(second.token > first.token, "the token grows after a crash");
     let stale = store.settle(first.lease(), Verdict::Done).await?;
-    ensure_eq!(stale, Settled::LostLease, "a expired lease from before the crash is stale");
+    ensure_eq!(stale, Settled::LostLease, "an expired lease from before the crash is stale");
     Ok(())
 }
 
@@ -373,7 +347,7 @@ async fn concurrent_claims_lease_each_job_once(store: TrialStore) -> TrialResult
     Ok(())
 }
 
-async fn concurrent_claims_lease_a_expired_job_once(store: TrialStore) -> TrialResult {
+async fn concurrent_claims_lease_an_expired_job_once(store: TrialStore) -> TrialResult {
     for _ in 0..5 {
         let queue = store.queue();
         store.lose_job(store.job(&queue, Due::NOW)).await?;
@@ -385,7 +359,7 @@ async fn concurrent_claims_lease_a_expired_job_once(store: TrialStore) -> TrialR
         for claimer in claimers.collect::<Vec<_>>() {
             count += claimer.await.map_err(Failure::new)??.len();
         }
-        ensure_eq!(count, 1, "concurrent claims lease a expired job once");
+        ensure_eq!(count, 1, "concurrent claims lease an expired job once");
     }
     Ok(())
 }

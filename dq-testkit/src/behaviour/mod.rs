@@ -7,6 +7,10 @@
 //! ready or running), and *waiting* while it is not leased. A lease is held until it is settled or
 //! *expires* without a settlement; then it is *lost*, and calls with it answer `LostLease`.
 //!
+//! The suite tests what a single call shows, and what needs several clients, crashes, waiting or
+//! many jobs. Compare the backend with the memory backend, too: [`model::check`](crate::model::check)
+//! finds wrong combinations of calls, for which there are no trials.
+//!
 //! Run the suite for your backend in a test binary with `harness = false`:
 //!
 //! ```no_run
@@ -33,6 +37,7 @@ mod crash;
 mod dead;
 mod detach;
 mod due;
+mod exit;
 mod failure;
 mod forecast;
 mod history;
@@ -43,7 +48,6 @@ mod lease;
 mod load;
 mod pause;
 mod reasons;
-mod recurring;
 mod registry;
 mod reschedule;
 mod run;
@@ -52,6 +56,7 @@ mod settle;
 mod shared;
 mod stats;
 mod store;
+mod targets;
 mod trial;
 mod under_test;
 mod url;
@@ -72,6 +77,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         lease::TRIALS,
         settle::TRIALS,
         keys::TRIALS,
+        targets::TRIALS,
         cancel::TRIALS,
         reschedule::TRIALS,
         stats::TRIALS,
@@ -83,7 +89,6 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         reasons::TRIALS,
         history::TRIALS,
         ids::TRIALS,
-        recurring::TRIALS,
         registry::TRIALS,
         forecast::TRIALS,
         wake::TRIALS,

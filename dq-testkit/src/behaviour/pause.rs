@@ -1,17 +1,15 @@
 //! Pauses: a paused queue is not claimed; all other calls work.
 
-use dq_core::{Due, Operation, QueueName, Renewed, Verdict};
+use dq_core::{Due, Operation, QueueName};
 
-use super::client::{Counts, LAPSING_LEASE, LEASE, ids, want};
-use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
+use super::client::{BRIEF_LEASE, Counts, want};
+use super::failure::{TrialResult, ensure, ensure_eq};
 use super::store::{SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "pause":
     paused_queue_is_not_claimed [pause],
-    running_jobs_of_a_paused_queue_finish [pause],
     expired_job_of_a_paused_queue_waits [pause],
-    other_queues_are_not_paused [pause],
     repeated_pause_changes_nothing [pause],
 }
 
@@ -35,44 +33,16 @@ async fn paused_queue_is_not_claimed(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn running_jobs_of_a_paused_queue_finish(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create_many(&queue, 3, Due::NOW).await?;
-    let claimed = store.lease(&queue, 3).await?;
-    pause(&store, &queue).await?;
-    let verdicts = [Verdict::Done, Verdict::retry(Due::NOW, "a reason"), Verdict::Snooze(Due::NOW)];
-    for (leased, verdict) in claimed.iter().zip(verdicts) {
-        ensure_matches!(
-            store.renew(leased.lease(), LEASE).await?,
-            Renewed::Until(_),
-            "leases of a paused queue can be renewed"
-        );
-        store.settle_accepted(leased, verdict).await?;
-    }
-    store.expect_counts(&queue, Counts::ready(2), "after the running jobs were settled").await?;
-    store.expect_empty_claim(&queue, "the queue is paused for retries too").await
-}
-
 async fn expired_job_of_a_paused_queue_waits(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
+    let lost = store.lease_one_for(&queue, BRIEF_LEASE).await?;
     pause(&store, &queue).await?;
     store.wait_until(lost.leased_until).await?;
     store.expect_empty_claim(&queue, "the queue is paused for expired jobs too").await?;
     resume(&store, &queue).await?;
     let job = store.lease_one(&queue).await?.job;
     ensure_eq!((job.deliveries, job.losses), (2, 1), "the expiry is counted");
-    Ok(())
-}
-
-async fn other_queues_are_not_paused(store: TrialStore) -> TrialResult {
-    let (paused, other) = (store.queue(), store.queue());
-    store.create(store.job(&paused, Due::NOW)).await?;
-    let id = store.create(store.job(&other, Due::NOW)).await?.id;
-    pause(&store, &paused).await?;
-    let claimed = store.claim_at_most(1, &[want(&paused, 5), want(&other, 5)]).await?;
-    ensure_eq!(ids(&claimed.jobs), [id], "a paused queue uses nothing of the limit");
     Ok(())
 }
 

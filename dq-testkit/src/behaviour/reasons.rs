@@ -1,23 +1,18 @@
 //! Reasons: why a job waits for a retry, and which runner holds it since when.
 
-use dq_core::{
-    Cancelled, DeadKind, DeadReason, Due, JobId, JobState, JobView, Operation, QueueName, Verdict,
-};
+use dq_core::{DeadKind, DeadReason, Due, JobId, JobState, Operation, QueueName, Verdict};
 
-use super::client::{LAPSING_LEASE, LEASE, dead};
+use super::client::{BRIEF_LEASE, LEASE};
 use super::failure::{TrialResult, ensure, ensure_eq};
-use super::store::{LATER, TrialStore};
+use super::store::TrialStore;
 use super::trial::topic;
 
 topic! { "reasons":
     error_of_a_retry_is_shown [reasons],
-    error_is_unchanged [reasons],
     error_is_kept_without_another_run [reasons],
     error_keeps_its_attempt_after_a_death [reasons, dead_letters],
     holder_of_a_lease_is_shown [reasons],
-    holder_is_shown_while_the_job_runs_only [reasons],
     each_lease_has_its_own_holder [reasons],
-    holder_that_did_not_start_the_job_is_remembered [reasons, history, cancel],
 }
 
 async fn fail(store: &TrialStore, queue: &QueueName, error: &str) -> TrialResult {
@@ -34,28 +29,18 @@ async fn last_error(
 }
 
 async fn error_of_a_retry_is_shown(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    ensure_eq!(last_error(&store, &queue, id).await?, None, "a job that has not run");
-    let leased = store.lease_one(&queue).await?;
-    store.settle_accepted(&leased, Verdict::retry(LATER.into(), "card expired")).await?;
-    let view = store.get_existing(&queue, id).await?;
-    ensure_eq!(view.state, JobState::Scheduled, "the job waits for its retry");
-    ensure_eq!(view.last_error.as_deref(), Some("card expired"), "the error of the retry");
-    let listed = store.list(&queue, JobState::Scheduled, 10).await?;
-    ensure_eq!(listed, [view], "a listing has the error, too");
-    Ok(())
-}
-
-async fn error_is_unchanged(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     let long = "é".repeat(DeadReason::MAX_BYTES / 2);
     for error in ["card 'x' \"expired\"\n\tat line 1", "ожидалось число", "🪦", "{}", "|:,", &long]
     {
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        ensure_eq!(last_error(&store, &queue, id).await?, None, "a job that has not run");
         fail(&store, &queue, error).await?;
-        let found = last_error(&store, &queue, id).await?;
-        ensure!(found.as_deref() == Some(error), "the error {error:?} is unchanged: {found:?}");
+        let view = store.get_existing(&queue, id).await?;
+        let found = view.last_error.as_deref();
+        ensure!(found == Some(error), "the error {error:?} is unchanged: {found:?}");
+        let listed = store.list(&queue, JobState::Ready, 10).await?;
+        ensure_eq!(listed, [view], "a listing has the error, too");
     }
     Ok(())
 }
@@ -71,8 +56,6 @@ async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
     ];
     for verdict in verdicts {
         let leased = store.lease_one(&queue).await?;
-        let found = last_error(&store, &queue, id).await?;
-        ensure_eq!(found.as_deref(), Some("a reason"), "the error while the job runs");
         store.settle_accepted(&leased, verdict.clone()).await?;
         let found = last_error(&store, &queue, id).await?;
         ensure_eq!(found.as_deref(), Some("a reason"), "the error after {verdict:?}");
@@ -87,32 +70,23 @@ async fn error_keeps_its_attempt_after_a_death(store: TrialStore) -> TrialResult
     for kind in [DeadKind::Exhausted, DeadKind::Lost] {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-        let jobs = [id];
-        let pair = |view: &JobView| (view.last_error.clone(), view.last_error_attempt());
-        let second = (Some("second".to_owned()), Some(2));
         fail(&store, &queue, "first").await?;
         fail(&store, &queue, "second").await?;
         let leased = store.lease_one(&queue).await?;
         let verdict = Verdict::dead(DeadReason::new(kind, "third"));
         store.settle_accepted(&leased, verdict).await?;
-        let dead = pair(&store.get_existing(&queue, id).await?);
-        ensure_eq!(dead, second, "the error before the death, {kind:?}");
-        let listed = store.list(&queue, JobState::Dead, 10).await?;
-        ensure_eq!(pair(&listed[0]), second, "the same in a listing, {kind:?}");
+
+        let view = store.get_existing(&queue, id).await?;
+        ensure_eq!(view.last_error.as_deref(), Some("second"), "the error before the death");
+        ensure_eq!(view.last_error_attempt(), Some(2), "its attempt, {kind:?}");
+        ensure_eq!(store.list(&queue, JobState::Dead, 10).await?, [view], "the same in a listing");
         if store.capabilities().history {
-            store.operate(Operation::Remove { queue: &queue, jobs: &jobs }).await?;
+            store.operate(Operation::Remove { queue: &queue, jobs: &[id] }).await?;
             let (view, _) = store.get_ended(&queue, id).await?;
             ensure_eq!(view.death(), Some(kind), "the kind of death of a removed job");
-            ensure_eq!(pair(&view), second, "the same of a removed job, {kind:?}");
+            ensure_eq!(view.last_error_attempt(), Some(2), "the same of a removed job, {kind:?}");
         }
     }
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    fail(&store, &queue, "a reason").await?;
-    let leased = store.lease_one(&queue).await?;
-    store.settle_accepted(&leased, dead("no")).await?;
-    store.replay_all(&queue).await?;
-    ensure_eq!(last_error(&store, &queue, id).await?, None, "a replayed job begins anew");
     Ok(())
 }
 
@@ -137,32 +111,10 @@ async fn holder_of_a_lease_is_shown(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn holder_is_shown_while_the_job_runs_only(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    let expect_no_holder = async |when: &str| -> TrialResult {
-        let view = store.get_existing(&queue, id).await?;
-        ensure_eq!((view.worker, view.leased_since), (None, None), "no holder {when}");
-        Ok(())
-    };
-    expect_no_holder("before the first run").await?;
-    let leased = store.lease_one(&queue).await?;
-    store.settle_accepted(&leased, Verdict::Snooze(Due::NOW)).await?;
-    expect_no_holder("after a snooze").await?;
-    store.lose_lease(&queue).await?;
-    expect_no_holder("after an expiry").await?;
-    if store.capabilities().dead_letters {
-        let leased = store.lease_one(&queue).await?;
-        store.settle_accepted(&leased, dead("no")).await?;
-        expect_no_holder("after death").await?;
-    }
-    Ok(())
-}
-
 async fn each_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    let lost = store.lease_one_as("first", &queue, LAPSING_LEASE).await?;
+    let lost = store.lease_one_as("first", &queue, BRIEF_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let leased = store.lease_one_as("second", &queue, LEASE).await?;
     let before = store.get_existing(&queue, id).await?;
@@ -177,22 +129,5 @@ async fn each_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
         (before.leased_since, before.worker),
         "a renewed lease has the same start and holder"
     );
-    Ok(())
-}
-
-async fn holder_that_did_not_start_the_job_is_remembered(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    let leased = store.lease_one(&queue).await?;
-    let running = store.get_existing(&queue, id).await?;
-    let release = Verdict::Release { started: false };
-    store.settle_accepted(&leased, release).await?;
-    ensure_eq!(store.get_existing(&queue, id).await?.worker, None, "the job waits");
-    ensure_eq!(store.cancel(&queue, id).await?, Cancelled::Cancelled, "the job has not started");
-    let ended = store.get_existing(&queue, id).await?;
-    ensure_eq!(ended.state, JobState::Ended, "the job is in the history");
-    ensure_eq!(ended.job.deliveries, 0, "a release before the start is no delivery");
-    ensure_eq!(ended.worker, running.worker, "the holder of the last lease");
-    ensure_eq!(ended.leased_since, running.leased_since, "the begin of the last lease");
     Ok(())
 }

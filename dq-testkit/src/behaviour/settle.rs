@@ -1,15 +1,15 @@
 //! Settlements: the effect of each verdict.
 
-use dq_core::{DeadKind, DeadReason, Due, Headers, JobState, Settled, Settlement, Verdict};
+use dq_core::{DeadKind, DeadReason, Due, JobState, Settled, Settlement, Verdict};
 
-use super::client::{Counts, dead, want};
+use super::client::{Counts, dead, next_step, want};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
-use super::store::{LATER, SOON, ShortLease, TrialStore, key};
+use super::store::{LATER, SOON, ShortLease, TrialStore};
 use super::trial::topic;
 
 topic! { "settle":
     finished_and_dead_jobs_never_start,
-    retry_and_snooze_wait_for_their_due_time,
+    retry_snooze_and_next_step_wait_for_their_due_time,
     retry_counts_a_failed_attempt,
     redelivered_job_is_unchanged,
     dead_job_keeps_its_reason [browse, dead_letters],
@@ -30,20 +30,22 @@ async fn finished_and_dead_jobs_never_start(store: TrialStore) -> TrialResult {
     }
     for (ShortLease { queue, leased, .. }, verdict) in settled {
         store.wait_until(leased.leased_until).await?;
-        store.expect_empty_claim(&queue, "a settled lease does not expiry").await?;
+        store.expect_empty_claim(&queue, "a settled lease does not expire").await?;
         let stats = store.stats(&queue).await?;
         ensure_eq!((stats.live(), stats.next_due), (0, None), "after {verdict:?}");
     }
     Ok(())
 }
 
-async fn retry_and_snooze_wait_for_their_due_time(store: TrialStore) -> TrialResult {
-    let verdicts =
-        [(Verdict::retry(SOON.into(), "a reason"), 1), (Verdict::Snooze(SOON.into()), 0)];
+async fn retry_snooze_and_next_step_wait_for_their_due_time(store: TrialStore) -> TrialResult {
+    let mut verdicts =
+        vec![(Verdict::retry(SOON.into(), "a reason"), 1), (Verdict::Snooze(SOON.into()), 0)];
+    if store.capabilities().again {
+        verdicts.push((next_step(SOON, "next"), 0));
+    }
     for (verdict, attempts) in verdicts {
         let queue = store.queue();
         let leased = store.start(&queue).await?;
-        let first_due = leased.job.due;
         let before = store.now().await?;
         store.settle_accepted(&leased, verdict.clone()).await?;
         let after = store.now().await?;
@@ -54,11 +56,7 @@ async fn retry_and_snooze_wait_for_their_due_time(store: TrialStore) -> TrialRes
         );
         store.wait_until(due).await?;
         let again = store.lease_one(&queue).await?.job;
-        ensure_eq!(
-            (again.due, again.first_due),
-            (due, first_due),
-            "the due time is new, and the first one is kept"
-        );
+        ensure_eq!(again.due, due, "the due time is that of {verdict:?}");
         ensure_eq!(
             (again.attempts, again.deliveries, again.losses),
             (attempts, 2, 0),
@@ -92,11 +90,8 @@ async fn redelivered_job_is_unchanged(store: TrialStore) -> TrialResult {
         (Verdict::Release { started: false }, true),
     ] {
         let queue = store.queue();
-        let headers = Headers::from_iter([(Headers::TRACEPARENT, "00-1-2-01")]);
         let due = store.now().await? - LATER;
-        let mut new = store.job(&queue, due).headers(headers).max_attempts(9);
-        new.key = store.capabilities().keys.then(|| key("k"));
-        let first = store.start_job(new).await?;
+        let first = store.start_job(store.full_job(&queue, due)).await?;
         store.settle_accepted(&first, verdict.clone()).await?;
         let again = store.lease_one(&queue).await?.job;
         ensure_eq!(again.due == due, is_release, "only a release keeps the due time: {verdict:?}");

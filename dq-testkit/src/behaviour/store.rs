@@ -1,4 +1,4 @@
-//! One trial's store, with its own names and clock.
+//! The store of one trial, with its own names and clock, and the set-up that trials share.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Capabilities, Checked, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, JobKey,
-    JobState, JobView, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName, QueueStats,
-    Receipt, SystemClock, Timestamp, Verdict,
+    Capabilities, Checked, Clock, Due, Entropy, Headers, HistoryLimit, HistoryLimits, JobId,
+    JobKey, JobState, JobView, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName,
+    QueueStats, Receipt, SystemClock, Timestamp, Verdict,
 };
 use futures_util::future::BoxFuture;
 
-use super::client::{Client, LAPSING_LEASE, SHORT_LEASE, want};
+use super::client::{BRIEF_LEASE, Client, SHORT_LEASE, next_step, want};
 use super::failure::{TrialResult, ensure};
 use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// Short, because on a real clock it takes real time.
+/// A delay that trials wait for. It is short, because on a real clock it takes real time.
 pub(super) const SOON: Duration = Duration::from_millis(40);
-/// Does not pass within a trial.
+/// A delay that does not pass within a trial.
 pub(super) const LATER: Duration = Duration::from_secs(3_600);
-/// `Ended` comes last: it requires a history.
-pub(super) const STATES: [JobState; 5] =
-    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead, JobState::Ended];
-/// Enough for a few calls on any machine.
+/// Every state except `Ended`, which requires a history.
+pub(super) const STORED_STATES: [JobState; 4] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead];
+/// A lease that lasts for a few calls on any machine.
 const MAX_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
 
 #[derive(Debug)]
@@ -54,12 +54,12 @@ impl TrialStore {
         self.client.clone()
     }
 
-    /// As in another process. Requires a shared store.
+    /// Opens the store as another process does. Requires a shared store.
     pub(super) async fn second_client(&self) -> TrialResult<Client> {
         Ok(Client::new(self.store.open(&self.environment).await?))
     }
 
-    /// Two clients for concurrent calls; on a shared store, of two processes.
+    /// Returns two clients for concurrent calls. On a shared store they stand for two processes.
     pub(super) async fn two_clients(&self) -> TrialResult<[Client; 2]> {
         let second = match self.capabilities().shared {
             true => self.second_client().await?,
@@ -76,7 +76,7 @@ impl TrialStore {
         Ok(Self { store, client, environment, clock, namespace, queues })
     }
 
-    /// As applications use it.
+    /// The client behind the checks of input that applications call.
     pub(super) fn checked(&self) -> Client {
         let clock = self.clock.of_process();
         Client::new(Arc::new(Checked::new(self.backend().clone(), Limits::default(), clock)))
@@ -86,15 +86,12 @@ impl TrialStore {
         self.backend().capabilities()
     }
 
-    pub(super) fn clock(&self) -> &StoreClock {
-        &self.clock
-    }
-
-    /// No other trial uses it.
+    /// A new queue, which no other trial uses.
     pub(super) fn queue(&self) -> QueueName {
         self.queue_named("q")
     }
 
+    /// The trial's queue with this limit for its history. It is the same at each call.
     pub(super) fn queue_with(&self, limit: Limit) -> QueueName {
         queue_with(&self.namespace, limit)
     }
@@ -110,11 +107,36 @@ impl TrialStore {
         QueueName::new(format!("{}-{number}-{name}", self.namespace)).expect("a valid queue name")
     }
 
-    /// The payload is unique.
+    /// A new job with a unique payload.
     pub(super) fn job(&self, queue: &QueueName, due: impl Into<Due>) -> NewJob {
         // The time in the id does not matter, and this machine's clock saves a call.
         let id = self.environment.entropy.job_id(SystemClock.now());
         NewJob::new(id, queue.clone(), due, Bytes::from(id.to_string()))
+    }
+
+    /// A job that uses every field: headers, a limit of attempts and, if the store has keys, the
+    /// key `k`.
+    pub(super) fn full_job(&self, queue: &QueueName, due: impl Into<Due>) -> NewJob {
+        let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
+        let mut job = self.job(queue, due).headers(headers).max_attempts(7);
+        job.key = self.capabilities().keys.then(|| key("k"));
+        job
+    }
+
+    /// The verdicts after which a job runs again. They delay it until `due`, except that a release
+    /// keeps the old due time.
+    pub(super) fn verdicts_to_run_again(&self, due: impl Into<Due>) -> Vec<Verdict> {
+        let due = due.into();
+        let mut verdicts = vec![
+            Verdict::retry(due, "a reason"),
+            Verdict::Snooze(due),
+            Verdict::Release { started: true },
+            Verdict::Release { started: false },
+        ];
+        if self.capabilities().again {
+            verdicts.push(next_step(due, "next"));
+        }
+        verdicts
     }
 
     pub(super) async fn create_many(
@@ -156,7 +178,7 @@ impl TrialStore {
 
     /// Leases the queue's due job until its lease expires.
     pub(super) async fn lose_lease(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
-        let lost = self.lease_one_for(queue, LAPSING_LEASE).await?;
+        let lost = self.lease_one_for(queue, BRIEF_LEASE).await?;
         self.wait_until(lost.leased_until).await?;
         Ok(lost)
     }
@@ -167,8 +189,9 @@ impl TrialStore {
         queue: &QueueName,
     ) -> TrialResult<(QueueStats, Vec<JobView>)> {
         let (can, mut jobs) = (self.capabilities(), Vec::new());
-        for state in STATES {
-            if can.browse && (can.history || state != JobState::Ended) {
+        if can.browse {
+            let ended = can.history.then_some(JobState::Ended);
+            for state in STORED_STATES.into_iter().chain(ended) {
                 jobs.extend(self.list(queue, state, 100).await?);
             }
         }
@@ -179,7 +202,7 @@ impl TrialStore {
         self.listed(queue, JobState::Dead, 1_000).await
     }
 
-    /// Due at once.
+    /// Replays all dead jobs of a queue, which are then due at once.
     pub(super) async fn replay_all(&self, queue: &QueueName) -> TrialResult<u64> {
         let mut replayed = 0;
         for jobs in self.dead_ids(queue).await?.chunks(1_000) {
@@ -249,7 +272,7 @@ impl TrialStore {
         Ok(self.backend().now().await?)
     }
 
-    /// Sets a virtual clock to `until`.
+    /// Waits until the store's clock shows this time. A virtual clock is set to it.
     pub(super) async fn wait_until(&self, until: Timestamp) -> TrialResult {
         match &self.clock {
             StoreClock::Virtual(clock) => {
@@ -268,7 +291,7 @@ impl TrialStore {
         Ok(())
     }
 
-    /// Uses this process's clock, because a closed store cannot tell the time.
+    /// Waits on this process's clock, because a closed store cannot tell the time.
     pub(super) async fn wait_until_while_closed(&self, until: Timestamp) {
         match &self.clock {
             StoreClock::Virtual(clock) => clock.set(clock.now().max(until)),
@@ -276,14 +299,14 @@ impl TrialStore {
         }
     }
 
-    /// On the store's clock.
+    /// Waits on the store's clock.
     pub(super) async fn wait_for(&self, delay: Duration) -> TrialResult {
         let until = self.now().await? + delay;
         self.wait_until(until).await
     }
 }
 
-/// Includes the [`TrialStore::queue_with`] queues.
+/// The default limit, and those of the [`TrialStore::queue_with`] queues.
 fn history_limits(namespace: &str) -> HistoryLimits {
     let mut limits = HistoryLimits::all(HistoryLimit::default());
     for limit in [Limit::Few, Limit::Brief, Limit::Off] {
@@ -292,6 +315,7 @@ fn history_limits(namespace: &str) -> HistoryLimits {
     limits
 }
 
+/// A queue's limit for its history.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     /// At most [`FEW`] jobs.
@@ -318,6 +342,7 @@ fn queue_with(namespace: &str, limit: Limit) -> QueueName {
     QueueName::new(format!("{namespace}-{limit:?}")).expect("a valid queue name")
 }
 
+/// A job that is leased for a short time, in its own queue.
 #[derive(Debug)]
 pub(super) struct ShortLease {
     pub(super) queue: QueueName,

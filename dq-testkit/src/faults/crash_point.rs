@@ -1,3 +1,5 @@
+//! Crashes: a counter of steps fails one of them, as if the process had crashed there.
+
 use std::sync::{Arc, Mutex};
 
 use dq_core::import::{ImportJournal, ImportSource, JournalEntry, SourceEntry, TakeRequest};

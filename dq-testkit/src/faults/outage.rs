@@ -1,3 +1,5 @@
+//! Outages: a store that is unavailable while the test says so.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -11,9 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+/// Bytes. No test sends as many.
 const UNLIMITED: u64 = u64::MAX / 2;
 
-/// Further bytes wait in the socket.
+/// Reads that a direction holds at most while it is paused or delayed. Further bytes wait in the
+/// socket.
 const MAX_HELD: usize = 64;
 
 /// A local port that forwards to a server.
@@ -35,6 +37,7 @@ struct Faults {
 
 #[derive(Debug, Clone, Copy)]
 enum End {
+    /// Both sides see the end of the connection.
     Close,
     /// Both sides receive an RST.
     Reset,
@@ -46,7 +49,7 @@ enum End {
 struct DirectionFaults {
     /// Bytes that may still pass on all connections together. One that exceeds it is cut.
     budget: AtomicU64,
-    /// The cut is an RST.
+    /// Whether the cut is an RST.
     resets: AtomicBool,
     paused: watch::Sender<bool>,
     delay: watch::Sender<Duration>,

@@ -1,3 +1,5 @@
+//! Builds the context with which a test calls a handler as a function.
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -316,8 +316,7 @@ impl TestKit {
         let caller = Location::caller();
         async move {
             let jobs = self.scheduled::<Q>().await;
-            let found = jobs.iter().find(|job| job.key.as_ref().is_some_and(|k| k.as_str() == key));
-            let Some(job) = found else {
+            let Some(job) = find_by_key(&jobs, key) else {
                 panic!(
                     "{caller}: no job with key {key:?} is scheduled in {}; scheduled: {}",
                     Q::code(),
@@ -344,13 +343,15 @@ impl TestKit {
     pub fn assert_not_scheduled<Q: Queue>(&self, key: &str) -> impl Future<Output = ()> {
         let caller = Location::caller();
         async move {
-            let jobs = self.scheduled::<Q>().await;
-            let found = jobs.iter().find(|job| job.key.as_ref().is_some_and(|k| k.as_str() == key));
-            if let Some(job) = found {
+            if let Some(job) = find_by_key(&self.scheduled::<Q>().await, key) {
                 panic!("{caller}: a job with key {key:?} is scheduled; it is due at {}", job.due);
             }
         }
     }
+}
+
+fn find_by_key<'a>(jobs: &'a [Job], key: &str) -> Option<&'a Job> {
+    jobs.iter().find(|job| job.key.as_ref().is_some_and(|found| found.as_str() == key))
 }
 
 fn describe(jobs: &[Job]) -> String {

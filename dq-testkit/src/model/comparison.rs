@@ -1,3 +1,8 @@
+//! Takes steps on two backends, the *reference* and the *subject*, and compares what both answer.
+//!
+//! Steps name queues, keys, jobs and leases by numbers; [`Comparison`] remembers which job and lease
+//! each number stands for on each backend.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +19,13 @@ use super::rounded::Rounded;
 use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
 use crate::behaviour::{Failure, TrialResult};
 
-/// Small, so that most listings have several pages.
+/// Jobs per page. Small, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
+/// More jobs than any sequence of steps schedules.
 const ALL: usize = 1_000;
 
-/// Longer than most waits.
+/// In the unit of the steps. Longer than most waits.
 const LONG_LEASE: u16 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,28 +40,29 @@ pub(super) enum Clocks {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// About half of the random [`DueTime::At`] values are smaller.
+/// Hours. About half of the random [`DueTime::At`] values are smaller.
 const PAST: u32 = 250;
 
-/// With [`Clocks::Own`], so that no two steps share a millisecond.
+/// The pause between steps with [`Clocks::Own`], so that no two share a millisecond.
 const BETWEEN_STEPS: Duration = Duration::from_millis(2);
 
 pub(super) struct Comparison {
-    /// The reference, then the subject.
+    /// The reference and the subject.
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
     clocks: Clocks,
     start: Timestamp,
     entropy: Entropy,
-    /// The steps use no other features.
+    /// What the subject offers. The steps use no other features.
     offered: Capabilities,
     jobs: Vec<NewJob>,
     /// The lease that each backend returned.
     leases: Vec<[Lease; 2]>,
-    /// Also scheduled in another queue. Ids are globally unique, so the backend chooses which queue
-    /// remembers such a job. They are not scheduled again.
+    /// Ids that were also scheduled in another queue, by mistake. A backend chooses which queue
+    /// remembers such a job, so the steps do not schedule it again.
     ambiguous_ids: BTreeSet<JobId>,
-    /// An expired pin may then hold again: the store decides when it deletes a pin.
+    /// Whether the clock was set back. An expired pin may then hold again, because the store decides
+    /// when it deletes a pin.
     was_set_back: bool,
 }
 
@@ -142,26 +149,26 @@ impl Comparison {
                 let change = [Reschedule { job, due: self.due(*due) }];
                 self.same(&at, both!(self, backend => backend.reschedule(&change)))?;
             }
-            Step::Replay(q, number, due) => {
-                let (queue, jobs, due) = (queue(*q), self.ids(*number), self.due(*due));
+            Step::Replay(number, job, due) => {
+                let (queue, jobs, due) = (queue(*number), self.ids(*job), self.due(*due));
                 let replay = Operation::Replay { queue: &queue, jobs: &jobs, due };
                 self.same(&at, both!(self, backend => backend.operate(replay)))?;
             }
-            Step::Remove(q, number) => {
-                let (queue, jobs) = (queue(*q), self.ids(*number));
+            Step::Remove(number, job) => {
+                let (queue, jobs) = (queue(*number), self.ids(*job));
                 let remove = Operation::Remove { queue: &queue, jobs: &jobs };
                 self.same(&at, both!(self, backend => backend.operate(remove)))?;
             }
-            Step::Pause(q, paused) => {
-                let queue = &queue(*q);
+            Step::Pause(number, paused) => {
+                let queue = &queue(*number);
                 let operation = match paused {
                     true => Operation::Pause { queue },
                     false => Operation::Resume { queue },
                 };
                 self.same(&at, both!(self, backend => backend.operate(operation)))?;
             }
-            Step::Purge(q) => {
-                let queue = queue(*q);
+            Step::Purge(number) => {
+                let queue = queue(*number);
                 self.same(
                     &at,
                     both!(self, backend => backend.operate(Operation::Purge { queue: &queue })),
@@ -224,9 +231,10 @@ impl Comparison {
         if self.offered.history { STATES } else { &STATES[..4] }
     }
 
-    /// Drops fields that the subject does not keep, and sorts jobs by id where their order is free:
-    /// equal times without FIFO, and jobs that ended together, because a purge removes jobs in any
-    /// order.
+    /// Drops fields that the subject does not keep, and sorts jobs by id where their order is free.
+    ///
+    /// The order is free for equal times on a store that is not FIFO. It is also free for jobs that
+    /// ended together, because a purge removes jobs in any order.
     fn offered_views(&self, views: Result<Vec<JobView>>) -> Result<Vec<JobView>> {
         let mut views = views?;
         views.iter_mut().for_each(|view| view.round(&|time| self.round(time)));
@@ -276,13 +284,14 @@ impl Comparison {
         let lease_for = self.duration(lease) + self.unit();
         // A store that is not FIFO chooses which due jobs come first, so claim all or none.
         let takes_all = !self.offered.fifo;
-        let number = |max: usize| if takes_all { max.min(1) * ALL } else { max };
-        let want = |(q, max): &(u8, usize)| Want::new(queue(*q), number(*max), lease_for);
+        let at_most = |max: usize| if takes_all { max.min(1) * ALL } else { max };
+        let want =
+            |(number, max): &(u8, usize)| Want::new(queue(*number), at_most(*max), lease_for);
         let mut wants: Vec<Want> = wants.iter().map(want).collect();
         // Runners name each queue once.
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
-        let params = ClaimParams::new(&wants, number(limit), "model");
+        let params = ClaimParams::new(&wants, at_most(limit), "model");
         let [reference, subject] = match takes_all {
             true => both!(self, backend => claim_all(&**backend, params)),
             false => both!(self, backend => backend.claim(params)),
@@ -309,7 +318,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// `side` 0 is the reference.
+    /// The settlements for the reference (`side` 0) or the subject (1), which have granted the same
+    /// leases with other tokens.
     fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
         let leases =
             endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
@@ -401,8 +411,12 @@ impl Comparison {
                 let job = pick(&self.jobs, number)?;
                 JobRef::new(job.queue.clone(), job.id)
             }
-            JobChoice::InQueue(number, q) => JobRef::new(queue(q), pick(&self.jobs, number)?.id),
-            JobChoice::Key(q, k) => JobRef::new(queue(q), Target::Key(key(k))),
+            JobChoice::InQueue(number, in_queue) => {
+                JobRef::new(queue(in_queue), pick(&self.jobs, number)?.id)
+            }
+            JobChoice::Key(in_queue, number) => {
+                JobRef::new(queue(in_queue), Target::Key(key(number)))
+            }
         })
     }
 

@@ -22,6 +22,9 @@ pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
 use self::comparison::{Clocks, Comparison};
 use crate::behaviour::TrialResult;
 
+/// All jobs are compared after this many steps, and in the end.
+const STEPS_PER_LISTING: usize = 20;
+
 /// Takes the steps on two backends that share a clock, and compares them.
 ///
 /// Both must be empty and use `clock`. The reference must keep a history if the subject does.
@@ -63,6 +66,9 @@ pub async fn check_real_time(
 async fn take_all(mut comparison: Comparison, steps: &[Step]) -> TrialResult {
     for (number, step) in steps.iter().enumerate() {
         comparison.take(number, step).await?;
+        if (number + 1) % STEPS_PER_LISTING == 0 {
+            comparison.compare_contents(number + 1).await?;
+        }
     }
     comparison.compare_contents(steps.len()).await
 }

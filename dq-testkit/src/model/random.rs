@@ -18,7 +18,7 @@ fn step() -> impl Strategy<Value = Step> {
     let lease = prop_oneof![3 => 0..40_u16, 1 => 1_000..2_000_u16];
     prop_oneof![
         8 => vec(job_spec(), 1..5).prop_map(Step::Schedule),
-        2 => (any::<usize>(), option::of(0..QUEUES))
+        3 => (any::<usize>(), option::of(0..QUEUES))
             .prop_map(|(number, queue)| Step::Repeat(number, queue)),
         8 => (vec((0..QUEUES, 0..4_usize), 1..4), 0..6_usize, lease.clone())
             .prop_map(|(wants, limit, lease)| Step::Claim { wants, limit, lease }),
@@ -26,11 +26,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (vec(any::<usize>(), 1..3), lease).prop_map(|(leases, lease)| Step::Renew(leases, lease)),
         2 => vec(job_choice(), 1..3).prop_map(Step::Cancel),
         3 => (job_choice(), due_time()).prop_map(|(job, due)| Step::Reschedule(job, due)),
-        1 => (queue.clone(), option::of(any::<usize>()), due_time())
+        3 => (queue.clone(), option::of(any::<usize>()), due_time())
             .prop_map(|(queue, job, due)| Step::Replay(queue, job, due)),
-        1 => (queue.clone(), option::of(any::<usize>()))
+        2 => (queue.clone(), option::of(any::<usize>()))
             .prop_map(|(queue, job)| Step::Remove(queue, job)),
-        1 => (queue.clone(), any::<bool>()).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
+        2 => (queue.clone(), any::<bool>()).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
         1 => queue.prop_map(Step::Purge),
         6 => (0..60_u16).prop_map(Step::Wait),
         1 => (1..60_u16).prop_map(Step::SetBack),
@@ -74,7 +74,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         3 => due_time().prop_map(Ending::Retry),
         2 => due_time().prop_map(Ending::Snooze),
         2 => (due_time(), any::<u8>()).prop_map(|(due, payload)| Ending::Again(due, payload)),
-        2 => any::<bool>().prop_map(Ending::Dead),
+        3 => any::<bool>().prop_map(Ending::Dead),
         2 => any::<bool>().prop_map(Ending::Release),
     ]
 }

@@ -1,4 +1,7 @@
 //! Checks each job's lifetime against the promises.
+//!
+//! Each function checks one promise, and reports a violation only if no order of the calls explains
+//! what clients saw. `precedes` is certain; `may_precede` is possible.
 
 use std::collections::HashSet;
 
@@ -18,6 +21,7 @@ pub(super) fn check(events: &[TraceEvent], remaining: &[JobId]) -> Vec<Violation
         payload_is_its_own(lifetime, &mut report);
         never_early(lifetime, &mut report);
         one_lease_at_a_time(lifetime, &mut report);
+        lost_leases_have_no_effect(lifetime, &mut report);
         no_start_after_the_end(lifetime, &mut report);
         cancel_is_binding(lifetime, &mut report);
         reported_ends_are_true(lifetime, &mut report);
@@ -56,11 +60,9 @@ fn nothing_lost(
         report(Promise::NothingLost, "is gone, and no call removed it".to_owned());
     }
     // If the id was scheduled again, the new job may still be there.
-    let accepted = lifetime
-        .settlements
-        .iter()
-        .any(|settlement| settlement.accepted == Some(true) && settlement.verdict.is_final());
-    if remains && accepted && lifetime.stored.len() == 1 {
+    let is_finished =
+        lifetime.accepted_settlements().any(|settlement| settlement.verdict.is_final());
+    if remains && is_finished && lifetime.stored.len() == 1 {
         report(Promise::NothingLost, "is in the store, but was settled as finished".to_owned());
     }
 }
@@ -117,67 +119,70 @@ fn lease_ends<'a>(
     let renewed = renewals()
         .filter(move |renewal| {
             let interval = &renewal.effect.interval;
-            !outdated(interval) && !call.precedes(interval)
+            !outdated(interval) && interval.may_precede(call)
         })
         .map(|renewal| renewal.until);
     granted.into_iter().chain(renewed)
 }
 
-/// Promise 4: one held lease at a time, growing tokens, and no effect of a lost lease.
+/// Promise 4: tokens grow from lease to lease, and a job has one held lease at a time.
 fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     let mut report = |detail| report(Promise::OneLeaseAtATime, detail);
     let mut claims: Vec<_> = lifetime.claims.iter().collect();
     claims.sort_by_key(|claim| claim.token);
     for pair in claims.windows(2) {
         let [first, second] = [pair[0], pair[1]];
-        if first.token == second.token {
-            report(format!("has two leases with the token {}", first.token));
+        let token = first.token;
+        if token == second.token {
+            report(format!("has two leases with the token {token}"));
             continue;
         }
         if second.interval.precedes(&first.interval) {
-            let (old, new) = (second.token, first.token);
-            report(format!("has a lease with token {new} after one with token {old}"));
+            let old = second.token;
+            report(format!("has a lease with token {token} after one with token {old}"));
         }
-        let token = first.token;
-        let settled = lifetime.settlements.iter().any(|settlement| {
+        let may_be_settled = lifetime.settlements.iter().any(|settlement| {
             settlement.token == token
                 && settlement.possible()
-                && !second.interval.precedes(&settlement.interval)
+                && settlement.interval.may_precede(&second.interval)
         });
         // The lease was certainly held only until the earliest possible time.
         let until = lease_ends(lifetime, first, &second.interval).min().unwrap_or_default();
-        if !settled && second.now < until {
+        if !may_be_settled && second.now < until {
             let now = second.now;
             report(format!("is leased again at {now}, but token {token} holds it until {until}"));
         }
     }
-    for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
-        let token = settlement.token;
-        let newer = claims
-            .iter()
-            .find(|claim| claim.token > token && claim.interval.precedes(&settlement.interval));
-        if let Some(newer) = newer {
+}
+
+/// Promise 4: a lease is settled once, and not after it was lost.
+fn lost_leases_have_no_effect(
+    lifetime: &JobLifetime<'_>,
+    report: &mut impl FnMut(Promise, String),
+) {
+    let mut report = |detail| report(Promise::OneLeaseAtATime, detail);
+    for settlement in lifetime.accepted_settlements() {
+        let (token, call) = (settlement.token, &settlement.interval);
+        let is_newer = |claim: &&Claim<'_>| claim.token > token && claim.interval.precedes(call);
+        if let Some(newer) = lifetime.claims.iter().find(is_newer) {
             let newer = newer.token;
             report(format!("is settled by token {token} after a lease with token {newer}"));
         }
-        if let Some(claim) = claims.iter().find(|claim| claim.token == token) {
-            // A renewal with a lost answer makes the time unknown.
-            let unknown =
-                lifetime.renewals.iter().any(|it| it.token == token && !it.effect.certain);
+        // A renewal with a lost answer makes the end of the lease unknown.
+        let is_unknown = lifetime.renewals.iter().any(|it| it.token == token && !it.effect.certain);
+        let claim = lifetime.claims.iter().find(|claim| claim.token == token);
+        if let Some(claim) = claim.filter(|_| !is_unknown) {
             // The lease has certainly expired only at the latest possible time.
-            let until = lease_ends(lifetime, claim, &settlement.interval).max();
-            let until = until.unwrap_or(Timestamp::MAX);
-            if !unknown && settlement.interval.at >= until {
-                let at = settlement.interval.at;
+            let until = lease_ends(lifetime, claim, call).max().unwrap_or(Timestamp::MAX);
+            if call.at >= until {
+                let at = call.at;
                 report(format!("is settled at {at}, after its lease ended at {until}"));
             }
         }
-        let twice = lifetime.settlements.iter().any(|other| {
-            other.accepted == Some(true)
-                && other.token == token
-                && other.interval.invoked > settlement.interval.invoked
-        });
-        if twice {
+        let is_settled_later = lifetime
+            .accepted_settlements()
+            .any(|other| other.token == token && other.interval.invoked > call.invoked);
+        if is_settled_later {
             report(format!("is settled twice by token {token}"));
         }
     }
@@ -186,7 +191,7 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
 /// A finished job starts only if it is stored again (promise 4). A dead job may also be replayed
 /// (promise 6).
 fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
-    for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
+    for settlement in lifetime.accepted_settlements() {
         let stored = lifetime.stored.iter().map(|stored| stored.interval);
         let (promise, restarts): (_, Vec<_>) = match settlement.verdict {
             ObservedVerdict::Done | ObservedVerdict::Skip => {
@@ -201,7 +206,7 @@ fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
         let later = lifetime.claims.iter().filter(|it| settlement.interval.precedes(&it.interval));
         for claim in later {
             let restarted = restarts.iter().any(|restart| {
-                !restart.precedes(&settlement.interval) && !claim.interval.precedes(restart)
+                settlement.interval.may_precede(restart) && restart.may_precede(&claim.interval)
             });
             if !restarted {
                 let (now, verdict) = (claim.now, settlement.verdict);
@@ -220,10 +225,7 @@ fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
             report(Promise::NothingLost, detail);
         }
         for claim in lifetime.claims.iter().filter(|claim| ended.precedes(&claim.interval)) {
-            let stored_again = lifetime.stored.iter().any(|stored| {
-                !stored.interval.precedes(ended) && !claim.interval.precedes(&stored.interval)
-            });
-            if !stored_again {
+            if !lifetime.may_be_stored_between(ended, &claim.interval) {
                 let now = claim.now;
                 let detail = format!("starts at {now}, after it was reported as ended");
                 report(Promise::OneLeaseAtATime, detail);
@@ -234,10 +236,10 @@ fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
 
 /// Promise 4: a finished job is not stored again while its id is pinned.
 fn pinned_ids_stay_taken(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
-    let ends = lifetime.settlements.iter().filter(|it| it.accepted == Some(true));
+    let ends = lifetime.accepted_settlements();
     for ended in ends.filter(|settlement| settlement.verdict.is_final()).map(|it| it.interval) {
         // The calls that may have stored the ended job set its pin.
-        let pins = lifetime.pins.iter().filter(|(call, _)| !ended.precedes(&call.interval));
+        let pins = lifetime.pins.iter().filter(|(call, _)| call.interval.may_precede(&ended));
         let remember = pins.map(|(_, remember)| *remember).min().unwrap_or_default();
         let again = lifetime.stored.iter().find(|stored| {
             let is_pinned = stored.interval.returned_at < ended.at + remember;
@@ -262,7 +264,7 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
                 settlement.verdict,
                 ObservedVerdict::Done | ObservedVerdict::Skip | ObservedVerdict::Dead
             );
-            is_end && settlement.possible() && !revoked.interval.precedes(&settlement.interval)
+            is_end && settlement.possible() && settlement.interval.may_precede(&revoked.interval)
         });
         if ended {
             continue;
@@ -273,9 +275,9 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
             // Allowed if another call stored the job again after the revocation. The revoking call
             // itself does not count, although a bulk can store a job and replace it at once.
             let stored_again = lifetime.stored.iter().any(|stored| {
-                !stored.interval.precedes(&revoked.interval)
-                    && stored.interval != revoked.interval
-                    && !claim.interval.precedes(&stored.interval)
+                stored.interval != revoked.interval
+                    && revoked.interval.may_precede(&stored.interval)
+                    && stored.interval.may_precede(&claim.interval)
             });
             if !stored_again {
                 let now = claim.now;
@@ -307,11 +309,11 @@ fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise,
             });
             let reset_possibly = steps().any(|step| {
                 step.possible()
-                    && !step.interval.precedes(&retry.interval)
-                    && !claim.interval.precedes(&step.interval)
+                    && retry.interval.may_precede(&step.interval)
+                    && step.interval.may_precede(&claim.interval)
             });
             let precedes = retry.interval.precedes(&claim.interval);
-            let possible = retry.possible() && !claim.interval.precedes(&retry.interval);
+            let possible = retry.possible() && retry.interval.may_precede(&claim.interval);
             least += u32::from(retry.accepted == Some(true) && precedes && !reset_possibly);
             most += u32::from(possible && !reset_certainly);
         }

@@ -28,6 +28,11 @@ impl Interval {
     pub const fn precedes(&self, other: &Self) -> bool {
         self.returned < other.invoked
     }
+
+    /// Whether this call may have taken effect before the other.
+    pub(super) const fn may_precede(&self, other: &Self) -> bool {
+        !other.precedes(self)
+    }
 }
 
 /// One call about one job, as a client saw it.

@@ -11,33 +11,43 @@ use super::event::{
     TraceEvent,
 };
 
+/// The calls about one job that took effect, or may have.
 #[derive(Debug, Default)]
 pub(super) struct JobLifetime<'a> {
-    /// Certain and possible calls.
     pub(super) stored: Vec<Effect>,
     /// Pin durations, with the calls.
     pub(super) pins: Vec<(Effect, Duration)>,
     /// Earliest start times, with the calls.
     pub(super) due_times: Vec<(Effect, Timestamp)>,
-    /// `None` if the payload is unknown.
+    /// The payloads of the job and of its steps, with the calls. `None` is unknown.
     pub(super) payloads: Vec<(Effect, Option<&'a Bytes>)>,
     pub(super) claims: Vec<Claim<'a>>,
     pub(super) settlements: Vec<Settlement<'a>>,
-    /// Certain and possible renewals.
     pub(super) renewals: Vec<Renewal>,
-    /// After a cancel or replacement, the job must not start.
+    /// Cancels and replacements. The job must not start after them.
     pub(super) revocations: Vec<Effect>,
-    /// After this answer, the job starts only if it is stored again.
+    /// Calls with the answer `Ended`. The job starts after them only if it is stored again.
     pub(super) ended: Vec<Interval>,
-    /// Remove the job unless it is running.
+    /// Purges remove the job unless it is running.
     pub(super) purges: Vec<Interval>,
-    /// Remove the job if it is dead.
+    /// Removals remove the job if it is dead.
     pub(super) removals: Vec<Interval>,
-    /// Replay the job if it is dead.
+    /// Replays make the job wait again if it is dead.
     pub(super) replays: Vec<Interval>,
 }
 
 impl JobLifetime<'_> {
+    /// Whether the job may have been stored again between two calls.
+    pub(super) fn may_be_stored_between(&self, first: &Interval, last: &Interval) -> bool {
+        self.stored
+            .iter()
+            .any(|stored| first.may_precede(&stored.interval) && stored.interval.may_precede(last))
+    }
+
+    pub(super) fn accepted_settlements(&self) -> impl Iterator<Item = &Settlement<'_>> {
+        self.settlements.iter().filter(|settlement| settlement.accepted == Some(true))
+    }
+
     /// The calls that may have found the job dead.
     pub(super) fn while_dead<'a>(
         &'a self,
@@ -46,7 +56,7 @@ impl JobLifetime<'_> {
         let dead = |call: &&Interval| {
             self.settlements.iter().any(|settlement| {
                 let dies = *settlement.verdict == ObservedVerdict::Dead;
-                dies && settlement.possible() && !call.precedes(&settlement.interval)
+                dies && settlement.possible() && settlement.interval.may_precede(call)
             })
         };
         calls.iter().filter(dead).copied()
@@ -71,7 +81,7 @@ pub(super) fn in_effect<'a, T>(
         })
     };
     let values =
-        values.iter().filter(move |(set, _)| !outdated(set) && !call.precedes(&set.interval));
+        values.iter().filter(move |(set, _)| !outdated(set) && set.interval.may_precede(call));
     values.map(|(_, value)| value)
 }
 
@@ -83,7 +93,7 @@ pub(super) struct Claim<'a> {
     pub(super) attempts: u32,
     pub(super) payload: &'a Bytes,
     pub(super) token: u64,
-    /// As granted.
+    /// The end of the lease as it was granted.
     pub(super) until: Timestamp,
 }
 
@@ -118,7 +128,7 @@ struct KeyHolder {
     detaches: bool,
 }
 
-/// To resolve calls by key.
+/// The jobs with each key, so that calls by key find them.
 type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<KeyHolder>>;
 
 pub(super) fn lifetimes(events: &[TraceEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
@@ -278,7 +288,7 @@ fn holders_of(
     let Some(all) = holders.get(&(queue, key)) else {
         return Vec::new();
     };
-    let possible = all.iter().filter(|holder| !call.precedes(&holder.scheduled));
+    let possible = all.iter().filter(|holder| holder.scheduled.may_precede(&call));
     possible
         .map(|holder| {
             // A later job may have detached this one for good: a repeated call does not return the
@@ -288,8 +298,8 @@ fn holders_of(
                     later.detaches
                         && later.job != own.job
                         && replacing != Some((later.job, later.scheduled))
-                        && !later.scheduled.precedes(&own.scheduled)
-                        && !call.precedes(&later.scheduled)
+                        && own.scheduled.may_precede(&later.scheduled)
+                        && later.scheduled.may_precede(&call)
                 })
             });
             (holder.job, !detached && holder.scheduled.precedes(&call))

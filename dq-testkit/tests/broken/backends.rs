@@ -1,14 +1,15 @@
 //! Backends with one defect each, and the trials and promises that must detect it.
 
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use dq_core::Backend;
 use dq_testkit::fixture::memory;
 use dq_testkit::trace::Promise;
 
+use super::jobs::*;
 use super::layers::*;
-use super::subject::{AddDefect, Opened, process};
+use super::leases::*;
+use super::operators::*;
+use super::subject::{AddDefect, process};
 use super::views::*;
 
 pub(crate) struct BrokenBackend {
@@ -39,17 +40,13 @@ const fn broken(
 pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     broken(
         "fires early",
-        |opened| {
-            let fast = Arc::new(FastClock(opened.clock.clone()));
-            let inner = process(Arc::new(memory(fast)));
-            Arc::new(FiresEarly { inner, clock: opened.clock })
-        },
+        FiresEarly::over,
         &["due/never_early_by_one_millisecond", "lease/expiry_is_exact_to_the_millisecond"],
     )
     .violates(Promise::NeverEarly),
     broken(
         "truncates due times to seconds",
-        |opened| Arc::new(TruncatesToSeconds { inner: opened.process, clock: opened.clock }),
+        TruncatesToSeconds::over,
         &["due/never_early_by_one_millisecond"],
     )
     .violates(Promise::NeverEarly),
@@ -63,128 +60,102 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     ),
     broken(
         "loses jobs whose lease expires",
-        |opened| Arc::new(LosesExpired { inner: opened.process, leases: Mutex::default() }),
+        LosesExpired::over,
         &["lease/expired_job_is_redelivered"],
     )
     .violates(Promise::NothingLost),
     broken(
         "leases one job twice in a race",
-        |opened| {
-            Arc::new(LeasesTwice {
-                inner: opened.process,
-                claims: AtomicUsize::new(0),
-                last: Mutex::default(),
-            })
-        },
+        LeasesTwice::over,
         &["lease/concurrent_claims_lease_each_job_once"],
     )
     .violates(Promise::OneLeaseAtATime),
-    broken(
-        "accepts stale tokens",
-        |opened| Arc::new(AcceptsStale { inner: opened.process, tokens: Mutex::default() }),
-        &["lease/stale_token_has_no_effect"],
-    )
-    .violates(Promise::OneLeaseAtATime),
+    broken("accepts stale tokens", AcceptsStale::over, &["lease/stale_token_has_no_effect"])
+        .violates(Promise::OneLeaseAtATime),
     broken(
         "renews stale leases",
-        |opened| Arc::new(RenewsAnything(opened.process)),
+        RenewsAnything::over,
         &["lease/stale_token_has_no_effect", "lease/expired_lease_has_no_effect"],
     ),
-    broken(
-        "ignores cancels",
-        |opened| Arc::new(IgnoresCancel(opened.process)),
-        &["cancel/cancelled_job_never_starts"],
-    )
-    .violates(Promise::CancelIsBinding),
+    broken("ignores cancels", IgnoresCancel::over, &["cancel/cancelled_job_never_starts"])
+        .violates(Promise::CancelIsBinding),
     broken(
         "ignores keys",
-        |opened| Arc::new(IgnoresKeys(opened.process)),
+        IgnoresKeys::over,
         &["keys/keep_leaves_the_existing_job", "keys/replace_stores_the_new_job_instead"],
     ),
     broken(
         "keeps the old payload after a replace",
-        |opened| Arc::new(KeepsReplaced(opened.process)),
+        KeepsReplaced::over,
         &["keys/replace_stores_the_new_job_instead"],
     )
     .violates(Promise::CancelIsBinding),
     broken(
         "forgets counts when a lease expires",
-        |opened| Arc::new(ForgetsCounts(opened.process)),
-        &["lease/expired_job_is_redelivered", "lease/losses_count_consecutive_expires"],
+        ForgetsCounts::over,
+        &["lease/expired_job_is_redelivered", "lease/losses_count_consecutive_expiries"],
     ),
     broken(
         "forgets failed attempts",
-        |opened| Arc::new(ForgetsAttempts(opened.process)),
+        ForgetsAttempts::over,
         &["settle/retry_counts_a_failed_attempt"],
     )
     .violates(Promise::FailuresCounted),
     broken(
         "reorders equal due times",
-        |opened| Arc::new(ReordersEqualTimes(opened.process)),
+        ReordersEqualTimes::over,
         &["due/equal_due_times_are_claimed_in_insertion_order"],
     ),
     broken(
         "omits next_due",
-        |opened| Arc::new(OmitsNextDue(opened.process)),
+        OmitsNextDue::over,
         &["claim/claim_of_zero_jobs_reports_next_due", "claim/next_due_is_the_earliest_due_time"],
     ),
     broken(
         "ignores the limit of a claim",
-        |opened| Arc::new(IgnoresLimit(opened.process)),
+        IgnoresLimit::over,
         &["claim/limit_bounds_the_whole_claim"],
     ),
-    broken(
-        "reports wrong totals",
-        |opened| Arc::new(WrongTotals(opened.process)),
-        &["stats/totals_count_each_verdict"],
-    ),
-    broken(
-        "ignores a pause",
-        |opened| Arc::new(IgnoresPause(opened.process)),
-        &["pause/paused_queue_is_not_claimed"],
-    ),
+    broken("reports wrong totals", WrongTotals::over, &["stats/totals_count_each_verdict"]),
+    broken("ignores a pause", IgnoresPause::over, &["pause/paused_queue_is_not_claimed"]),
     broken(
         "purges queues with the same prefix",
-        |opened| Arc::new(PurgesByPrefix(opened.process)),
+        PurgesByPrefix::over,
         &["isolation/similar_queue_names_are_distinct"],
     ),
     broken(
         "loses every hint",
-        |opened| Arc::new(LosesHints(opened.process)),
+        LosesHints::over,
         &["wake/first_job_wakes_a_listener", "wake/hint_is_kept_until_it_is_received"],
     ),
     broken(
         "reports running jobs as moved",
-        |opened| Arc::new(ReportsRunningAsMoved(opened.process)),
-        &["reschedule/running_job_is_not_rescheduled"],
+        ReportsRunningAsMoved::over,
+        &["targets/leased_job_is_running"],
     ),
     broken(
         "answers a repeated call as a conflict",
-        |opened| Arc::new(AnswersRepeatsAsKept { inner: opened.process, ids: Mutex::default() }),
+        AnswersRepeatsAsKept::over,
         &["schedule/repeated_schedule_is_created_in_every_state"],
     ),
     broken(
         "ignores that jobs are to be remembered",
-        |opened| Arc::new(IgnoresRemember(opened.process)),
+        IgnoresRemember::over,
         &["ids/ended_job_is_not_stored_again", "ids/replaced_job_does_not_replace_its_successor"],
     ),
     broken(
         "stores jobs again that are in the history",
-        |opened| Arc::new(StoresEndedAgain(opened.process)),
+        StoresEndedAgain::over,
         &[
             "ids/ended_job_is_not_stored_again",
             "ids/replaced_job_does_not_replace_its_successor",
             "ids/ended_ids_among_others_in_one_call",
         ],
     ),
-    broken(
-        "pins ids too long",
-        |opened| Arc::new(PinsTooLong(opened.process)),
-        &["ids/pin_ends_after_its_time"],
-    ),
+    broken("pins ids too long", PinsTooLong::over, &["ids/pin_ends_after_its_time"]),
     broken(
         "repeats a step instead of the next",
-        |opened| Arc::new(RepeatsTheStep(opened.process)),
+        RepeatsTheStep::over,
         &[
             "again/next_step_is_the_same_job_with_another_payload",
             "again/next_step_starts_with_new_counts",
@@ -193,46 +164,42 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     .violates(Promise::NothingLost),
     broken(
         "makes the next step by two calls",
-        |opened| Arc::new(StepsInTwoCalls(opened.process)),
-        &["again/key_is_held_between_steps", "again/all_steps_count_as_one_job"],
+        StepsInTwoCalls::over,
+        &["keys/key_is_held_until_the_job_ends_or_dies", "stats/totals_count_each_verdict"],
     ),
     broken(
         "refuses to detach",
-        |opened| Arc::new(RefusesToDetach(opened.process)),
+        RefusesToDetach::over,
         &["detach/both_jobs_run", "detach/every_conflict_policy_detaches"],
     ),
     broken(
         "leaves the key to a detached job",
-        |opened| Arc::new(LeavesTheKey(opened.process)),
-        &["detach/running_job_has_no_key_any_more", "detach/key_refers_to_the_new_job"],
+        LeavesTheKey::over,
+        &["detach/key_refers_to_the_new_job_only"],
     ),
     broken(
         "forgets the errors of retries",
-        |opened| Arc::new(ForgetsErrors(opened.process)),
+        ForgetsErrors::over,
         &["reasons/error_of_a_retry_is_shown"],
     ),
     broken(
         "forgets who holds a lease",
-        |opened| Arc::new(ForgetsHolders(opened.process)),
+        ForgetsHolders::over,
         &["reasons/holder_of_a_lease_is_shown", "history/ended_job_keeps_its_last_run"],
     ),
     broken(
         "forgets ended jobs",
-        |opened| Arc::new(ForgetsEndedJobs(opened.process)),
-        &[
-            "history/done_job_is_remembered",
-            "history/cancelled_job_is_remembered",
-            "history/replaced_job_is_remembered",
-        ],
+        ForgetsEndedJobs::over,
+        &["history/every_ended_job_is_remembered"],
     ),
     broken(
         "forgets why jobs ended",
-        |opened| Arc::new(ForgetsReasonsOfEnds(opened.process)),
+        ForgetsReasonsOfEnds::over,
         &["history/skipped_job_keeps_its_reason", "history/removed_job_keeps_why_it_was_dead"],
     ),
     broken(
         "remembers payloads",
-        |opened| Arc::new(RemembersPayloads(opened.process)),
+        RemembersPayloads::over,
         &["history/ended_job_keeps_its_key_and_counts"],
     ),
     broken(
@@ -246,40 +213,35 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     ),
     broken(
         "lists in ascending order only",
-        |opened| Arc::new(ListsAscending(opened.process)),
+        ListsAscending::over,
         &[
-            "browse/descending_listings_are_the_reverse",
+            "browse/pages_of_any_size_list_the_same_jobs_in_either_order",
             "history/ended_jobs_are_listed_by_the_time_of_their_end",
         ],
     ),
     broken(
         "lists payloads that were not asked for",
-        |opened| Arc::new(ListsPayloads(opened.process)),
+        ListsPayloads::over,
         &["browse/listings_without_payloads_have_all_the_rest"],
     ),
     broken(
         "keeps announcements too long",
-        |opened| Arc::new(AnnouncesTooLong(opened.process)),
+        AnnouncesTooLong::over,
         &["registry/announcement_ends_with_its_time", "registry/announced_runner_is_listed"],
     ),
     broken(
         "ignores withdrawals of announcements",
-        |opened| Arc::new(IgnoresWithdrawals(opened.process)),
+        IgnoresWithdrawals::over,
         &["registry/announcement_can_be_withdrawn"],
     ),
     broken(
         "counts a job at an edge before it",
-        |opened| Arc::new(CountsEdgesBefore(opened.process)),
+        CountsEdgesBefore::over,
         &["forecast/job_at_an_edge_counts_after_it"],
     ),
     broken(
         "reports an unfinished purge as complete",
-        |opened| Arc::new(ReportsPurgesAsComplete(opened.process)),
+        ReportsPurgesAsComplete::over,
         &["isolation/purge_reports_whether_more_is_left"],
     ),
 ];
-
-/// A backend without optional capabilities; `Checked` rejects calls that need one.
-pub(crate) fn without_capabilities(opened: Opened) -> Arc<dyn Backend> {
-    Arc::new(NoCapabilities(opened.process))
-}

@@ -1,12 +1,16 @@
 //! Tests for the suite, the trace checker and the comparison (`dq_testkit::model`): they must
 //! detect a broken backend and accept a correct one.
 
-mod backends;
-mod trace;
 #[macro_use]
 mod layers;
+mod backends;
+mod jobs;
+mod leases;
+#[cfg(feature = "proptest")]
 mod model;
+mod operators;
 mod subject;
+mod trace;
 mod views;
 mod workload;
 
@@ -28,7 +32,7 @@ async fn a_correct_backend_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backend_without_capabilities_passes_the_trials_that_apply() {
-    let failed = failures(&Broken::new(backends::without_capabilities)).await;
+    let failed = failures(&Broken::new(layers::NoCapabilities::over)).await;
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 

@@ -10,6 +10,7 @@ use dq_core::{
     Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
+/// Random numbers that a seed repeats.
 struct Dice(Entropy);
 
 impl Dice {
@@ -23,10 +24,12 @@ impl Dice {
 }
 
 const CLIENTS: u64 = 4;
-/// Per client.
+/// Steps of each client.
 const STEPS: usize = 150;
 const MIN_LEASE: Duration = Duration::from_millis(1);
 
+/// Runs all clients to their end.
+///
 /// Each step advances the clock by up to 20 ms and makes one random call. Due times and leases are
 /// at most 200 ms, so that many leases expire.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
@@ -40,7 +43,8 @@ pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, see
     }
 }
 
-/// The mutex makes advancing and reading the clock atomic, so that a client reads its own time.
+/// Makes random calls. The mutex makes advancing and reading the clock atomic, so that a client
+/// reads its own time.
 async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");

@@ -1,4 +1,6 @@
-//! Stores and stepped clocks for several test modules.
+//! Stores, crashes and single steps for several test modules.
 
+pub(crate) mod offering;
 pub(crate) mod open;
+pub(crate) mod poll;
 pub(crate) mod stepped;

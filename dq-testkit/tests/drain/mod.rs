@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::open::OpenStore;
+use crate::common::poll::poll_times;
 use crate::common::stepped::Stepped;
 use dq_core::{
     Backend, BrowseParams, Cancelled, Dq, Due, DurationExt, ErrorKind, JobId, JobKey, JobRef,
@@ -15,7 +16,7 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{assert_error, claim_for, queue, run_due};
-use store::{FailingStore, poll_times};
+use store::FailingStore;
 
 /// A call that the test may poll or drop.
 type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -142,74 +143,75 @@ fn assert_old_or_new_waits(waiting: &[Vec<String>; 2], context: &str) {
     assert!(main.len() <= 1 && drained.len() <= 1, "{context}: {waiting:?}");
 }
 
-/// The call is repeated with the same id, as the docs of `Schedule` advise, or with another.
+/// How a `schedule` call ends early.
+#[derive(Debug, Clone, Copy)]
+enum Interruption {
+    /// The caller drops the call after this many polls.
+    Dropped { polls: usize },
+    /// A call to a store fails, before or after it takes effect.
+    Failed { step: usize, crash: Crash },
+}
+
+impl Interruption {
+    /// Returns `None` if the call was interrupted before it ended.
+    async fn schedule(
+        self,
+        fixture: &Fixture,
+        id: JobId,
+        replacing: (OnConflict, Duration),
+    ) -> Option<Scheduled> {
+        match self {
+            Self::Dropped { polls } => {
+                poll_times(&mut fixture.schedule(id, replacing), polls).map(Result::unwrap)
+            }
+            Self::Failed { step, crash } => {
+                fixture.crash_point.set(Some((step, crash)));
+                let result = fixture.schedule(id, replacing).await;
+                fixture.crash_point.set(None);
+                result.ok()
+            }
+        }
+    }
+}
+
+/// The caller repeats the call with the same id, as the docs of `Schedule` advise, or with another.
 #[tokio::test]
-async fn a_replaced_job_is_never_lost_wherever_the_call_stops() {
+async fn a_replaced_job_is_never_lost_wherever_the_call_is_interrupted() {
+    let interruptions: [fn(usize) -> Interruption; 3] = [
+        |polls| Interruption::Dropped { polls },
+        |step| Interruption::Failed { step, crash: Crash::Before },
+        |step| Interruption::Failed { step, crash: Crash::After },
+    ];
     for replacing in REPLACING {
-        for same_id in [true, false] {
-            for polls in 1..=MAX_STEPS {
-                let context = format!("{replacing:?}, same id: {same_id}, {polls} polls");
+        for (interruption, repeats_id) in
+            interruptions.into_iter().flat_map(|it| [(it, true), (it, false)])
+        {
+            for place in 1.. {
+                let interruption = interruption(place);
+                let context = format!("{replacing:?}, {interruption:?}, same id: {repeats_id}");
+                assert!(place < MAX_STEPS, "{context}: the call does not end");
                 let fixture = Fixture::with_old_job().await;
                 let id = fixture.dq.new_id();
-                let completed = poll_times(&mut fixture.schedule(id, replacing), polls);
+
+                let completed = interruption.schedule(&fixture, id, replacing).await;
+
                 assert_old_or_new_waits(&fixture.waiting().await, &context);
-                let id = if same_id { id } else { fixture.dq.new_id() };
+                let id = if repeats_id { id } else { fixture.dq.new_id() };
                 let again = fixture.schedule(id, replacing).await.unwrap();
                 // With another id, a job with an equal due time stays.
                 let kept_equal = matches!(again, Scheduled::Kept(_))
                     && replacing.0 != OnConflict::Replace
-                    && !same_id;
+                    && !repeats_id;
                 assert!(again.is_stored() || kept_equal, "{context}: {again:?}");
                 let [main, drained] = fixture.waiting().await;
                 assert_eq!((main, drained), (vec!["new".to_owned()], Vec::new()), "{context}");
                 if let Some(result) = completed {
-                    assert!(matches!(result.unwrap(), Scheduled::Replaced(_)), "{context}");
-                    assert!(polls > 3, "the call makes fewer than {polls} calls to stores");
+                    assert!(matches!(result, Scheduled::Replaced(_)), "{context}: {result:?}");
+                    assert!(place > 3, "{context}: the call makes few calls to stores");
                     break;
                 }
-                assert!(polls < MAX_STEPS);
             }
         }
-    }
-}
-
-/// Before or after it takes effect.
-#[tokio::test]
-async fn a_replaced_job_is_never_lost_wherever_a_call_fails() {
-    for replacing in REPLACING {
-        for crash in [Crash::Before, Crash::After] {
-            for step in 1..=MAX_STEPS {
-                let context = format!("{replacing:?}, {crash:?} step {step}");
-                let fixture = Fixture::with_old_job().await;
-                let id = fixture.dq.new_id();
-                fixture.crash_point.set(Some((step, crash)));
-                let result = fixture.schedule(id, replacing).await;
-                fixture.crash_point.set(None);
-                assert_old_or_new_waits(&fixture.waiting().await, &context);
-                assert!(fixture.schedule(id, replacing).await.unwrap().is_stored(), "{context}");
-                let [main, drained] = fixture.waiting().await;
-                assert_eq!((main, drained), (vec!["new".to_owned()], Vec::new()), "{context}");
-                if result.is_ok() {
-                    assert!(step > 3, "the call has fewer than {step} steps");
-                    break;
-                }
-                assert!(step < MAX_STEPS);
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_old_job_stays_while_the_main_store_is_unavailable() {
-    for replacing in REPLACING {
-        let fixture = Fixture::with_old_job().await;
-        fixture.main.fail("schedule");
-        let result = fixture.schedule(fixture.dq.new_id(), replacing).await;
-        assert_error(result, ErrorKind::Unavailable, &[]);
-        assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]], "{replacing:?}");
-        fixture.main.recover();
-        let result = fixture.schedule(fixture.dq.new_id(), replacing).await;
-        assert!(matches!(result, Ok(Scheduled::Replaced(_))), "{result:?}");
     }
 }
 

@@ -1,8 +1,6 @@
-//! A store whose methods a test can make fail, and a helper that polls a call step by step.
+//! A store whose methods a test can make fail.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 
 use dq_core::sync::lock;
 use dq_core::{Backend, Error, ErrorKind, Layer, Result, async_trait};
@@ -47,16 +45,4 @@ impl Layer for FailingStore {
         self.before("close").await?;
         self.inner.close().await
     }
-}
-
-/// Returns the output if the future is ready within `times` polls.
-pub(crate) fn poll_times<T>(
-    future: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>,
-    times: usize,
-) -> Option<T> {
-    let mut context = Context::from_waker(Waker::noop());
-    (0..times).find_map(|_| match future.as_mut().poll(&mut context) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    })
 }

@@ -1,12 +1,15 @@
-//! Judges the promises by what clients see. Reports a violation only if no order of overlapping
-//! calls and lost answers explains it.
+//! Judges by what clients see whether the store keeps its promises.
+//!
+//! The monitor reports a violation only if no order of the overlapping calls explains it, whether
+//! calls with a lost answer took effect or not. *Maybe* in a name means that only such a call, or
+//! one in flight, could have had the effect.
 
 use dq_core::{Cancelled, Renewed, Scheduled, Settled};
 
 use super::store::{Answer, Call, DELAY, Ending, number};
 use super::world::JOBS;
 
-/// A noun phrase.
+/// What went wrong, as a noun phrase.
 pub(crate) type Violation = &'static str;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -14,10 +17,12 @@ pub(crate) struct Monitor {
     pub(crate) jobs: [Known; JOBS],
 }
 
+/// What the clients know of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Known {
     /// Whether a `schedule` was confirmed; `Some(false)` if its answer was lost.
     stored: Option<bool>,
+    /// The job may not start before this time.
     not_before: i64,
     /// Confirmed as done, cancelled or replaced.
     ended: bool,
@@ -25,8 +30,10 @@ pub(crate) struct Known {
     maybe_ended: bool,
     /// The other job's `schedule`, with a lost answer, may have replaced it.
     maybe_replaced: bool,
-    /// Confirmed failures, and failures with a lost answer.
-    failures: (u32, u32),
+    /// The retries that were confirmed.
+    failures: u32,
+    /// The retries with a lost answer.
+    maybe_failures: u32,
     pub(crate) leases: Vec<KnownLease>,
 }
 
@@ -44,22 +51,23 @@ impl Known {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct KnownLease {
     pub(crate) token: u64,
-    /// Certainly held until then.
+    /// The lease is certainly held until then.
     until: i64,
     /// A settlement has begun, so the lease may be over.
     maybe_settled: bool,
 }
 
-/// The knowledge when a call began.
+/// What the clients knew when a call began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Begun {
     ended: [bool; JOBS],
-    /// A newer lease was known.
+    /// The call uses a lease although a newer one was known.
     is_stale: bool,
     at: i64,
 }
 
 impl Monitor {
+    /// A client makes a call.
     pub(crate) fn begin(&mut self, call: Call, now: i64) -> Begun {
         let mut is_stale = false;
         if let Call::Renew(job, token) | Call::Settle(job, token, _) = call {
@@ -71,6 +79,7 @@ impl Monitor {
         Begun { ended: self.jobs.each_ref().map(|job| job.ended), is_stale, at: now }
     }
 
+    /// A client gets an answer, which may show a violation.
     pub(crate) fn returns(
         &mut self,
         call: Call,
@@ -85,11 +94,11 @@ impl Monitor {
                 let job = number(leased.job.id);
                 let until = leased.leased_until.as_millis();
                 self.claimed(job, begun, leased.token.0, until, now)?;
-                let Known { not_before, failures: (least, maybe), .. } = self.jobs[job];
+                let Known { not_before, failures, maybe_failures, .. } = self.jobs[job];
                 if leased.job.due.as_millis() > now || not_before > now {
                     return Err("an early start");
                 }
-                if !(least..=least + maybe).contains(&leased.job.attempts) {
+                if !(failures..=failures + maybe_failures).contains(&leased.job.attempts) {
                     return Err("a wrong number of failed attempts");
                 }
                 Ok(())
@@ -105,7 +114,7 @@ impl Monitor {
         }
     }
 
-    /// The call may have taken effect.
+    /// The answer to a call is lost. The call may have taken effect.
     pub(crate) fn loses(&mut self, call: Call, begun: &Begun) {
         match call {
             Call::Schedule(job) => {
@@ -125,7 +134,7 @@ impl Monitor {
                 self.lease(job, token, |lease| lease.until = i64::MIN);
                 match ending {
                     Ending::Done => self.jobs[job].maybe_ended = true,
-                    Ending::Retry => self.jobs[job].failures.1 += 1,
+                    Ending::Retry => self.jobs[job].maybe_failures += 1,
                     Ending::Release => {}
                 }
             }
@@ -135,18 +144,18 @@ impl Monitor {
     /// A late claim returned these jobs. All waiting jobs must be among them.
     pub(crate) fn drained(&self, claimed: &[usize]) -> Result<(), Violation> {
         let present = |job: usize| claimed.contains(&job);
-        for (at, job) in self.jobs.iter().enumerate() {
-            if present(at) && job.ended {
+        for (number, job) in self.jobs.iter().enumerate() {
+            if present(number) && job.ended {
                 return Err("a start after the end");
             }
-            if present(at) && job.stored.is_none() {
+            if present(number) && job.stored.is_none() {
                 return Err("a job that was never stored");
             }
             let lives = job.stored == Some(true) && !job.ended && !job.maybe_ended;
             // If it was replaced, the other job is there instead.
             let other = &self.jobs[1];
             let replaced = job.maybe_replaced && (present(1) || other.ended || other.maybe_ended);
-            if lives && !present(at) && !replaced {
+            if lives && !present(number) && !replaced {
                 return Err("a lost job");
             }
         }
@@ -284,7 +293,7 @@ impl Monitor {
         match ending {
             Ending::Done => known.ended = true,
             Ending::Retry => {
-                known.failures.0 += 1;
+                known.failures += 1;
                 known.not_before = begun.at + DELAY;
             }
             Ending::Release => {}
@@ -292,16 +301,19 @@ impl Monitor {
         Ok(())
     }
 
+    /// Changes what is known of a lease.
     fn lease(&mut self, job: usize, token: u64, change: impl FnOnce(&mut KnownLease)) {
         if let Some(lease) = self.jobs[job].leases.iter_mut().find(|lease| lease.token == token) {
             change(lease);
         }
     }
 
+    /// Whether a client knows of a later lease.
     fn newer(&self, job: usize, token: u64) -> bool {
         self.jobs[job].leases.iter().any(|lease| lease.token > token)
     }
 
+    /// Whether a lease is certainly held.
     fn is_live(&self, job: usize, token: u64, now: i64) -> bool {
         let known = &self.jobs[job];
         let is_live = |it: &KnownLease| it.token == token && it.until > now && !it.maybe_settled;

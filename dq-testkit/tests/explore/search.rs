@@ -7,6 +7,7 @@ use super::monitor::Violation;
 use super::store::{Answer, Variant};
 use super::world::{Action, Budget, World};
 
+/// A violation, with the shortest sequence of steps that leads to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) violation: Violation,
@@ -27,12 +28,12 @@ impl fmt::Display for Found {
 pub(crate) struct Report {
     pub(crate) states: usize,
     pub(crate) steps: usize,
-    /// Variant names.
+    /// The names of the answers that occurred, such as `Created`.
     pub(crate) answers: BTreeSet<String>,
     pub(crate) found: Option<Found>,
 }
 
-/// The previous state's number, and the step.
+/// The number of the state before, and the step from there.
 type Origin = Option<(usize, Action)>;
 
 /// Visits every state, until one breaks a promise.
@@ -73,6 +74,7 @@ pub(crate) fn search(variant: Variant, budget: Budget, max_states: usize) -> Rep
     report
 }
 
+/// The steps from the first state to this one, and the last step.
 fn trace(origins: &[Origin], state: usize, last: Action) -> Vec<Action> {
     let mut trace = vec![last];
     let mut at = state;
@@ -84,7 +86,7 @@ fn trace(origins: &[Origin], state: usize, last: Action) -> Vec<Action> {
     trace
 }
 
-/// The variant name, such as `Created`; none for a claim.
+/// The name of an answer, such as `Created`. Claims have none.
 fn name(answer: Answer) -> Option<String> {
     let text = match answer {
         Answer::Scheduled(answer) => format!("{answer:?}"),

@@ -16,11 +16,12 @@ pub(crate) const LEASE: i64 = 2;
 /// For jobs and retries, in milliseconds.
 pub(crate) const DELAY: i64 = 1;
 
+/// The store without a defect, or with one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// Pins ids, and keeps no history.
+    /// The machine as it is, which pins ids and keeps no history.
     Correct,
-    /// Pins no ids, but keeps a history.
+    /// The machine with a history and without pins.
     CorrectByHistory,
     /// Reads a due job, then leases it without a second look.
     ClaimsInTwoSteps,
@@ -31,7 +32,7 @@ pub(crate) enum Variant {
     NeverExpires,
     /// Takes jobs whose lease expires one millisecond later.
     ExpiresEarly,
-    /// As failed attempts.
+    /// Counts an expired lease as a failed attempt.
     CountsExpiries,
     /// An expired lease removes its job.
     DropsExpired,
@@ -53,13 +54,13 @@ pub(crate) enum Variant {
     ForgetsEnds,
 }
 
-/// Jobs are numbered from zero.
+/// A call of a client. Jobs are numbered from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Call {
     Schedule(usize),
     Cancel(usize),
     Claim,
-    /// Job and token.
+    /// The job and the token.
     Renew(usize, u64),
     Settle(usize, u64, Ending),
 }
@@ -81,6 +82,7 @@ pub(crate) enum Answer {
     Settled(Settled),
 }
 
+/// What the first step of a call has read: a job that the second step may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FirstStep {
     job: Option<usize>,
@@ -117,6 +119,7 @@ fn new_job(job: usize) -> NewJob {
         .remember(Duration::from_secs(60))
 }
 
+/// Makes a call, or its first or second step.
 pub(crate) fn step(
     variant: Variant,
     store: &mut MachineSnapshot,
@@ -139,6 +142,7 @@ pub(crate) fn step(
     }
 }
 
+/// Brings the store into the state in which the variant would be.
 fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
     if variant != Variant::CorrectByHistory {
         store.ended.clear();
@@ -156,7 +160,7 @@ fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
     }
 }
 
-/// Adds the defects of one-step variants.
+/// Makes a call in one step, with the variant's defect.
 fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) -> Answer {
     let current =
         |store: &MachineSnapshot, job: usize, token: u64| token_of(store, job).unwrap_or(token);
@@ -239,7 +243,7 @@ fn on_machine(machine: &mut Machine, call: Call, now: Timestamp) -> Answer {
     }
 }
 
-/// Reads. For a replacement, removes the old job.
+/// Reads what the second step relies on. The first step of a replacement removes the old job.
 fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
     let at = Timestamp::from_millis(now);
     let mut machine = Machine::restore(std::mem::take(store), Default::default());
@@ -270,7 +274,7 @@ fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
     progress
 }
 
-/// Writes, based on the first step's read.
+/// Writes what the first step's read allowed, without a second look.
 fn second_step(store: &mut MachineSnapshot, call: Call, job: Option<usize>, now: i64) -> Answer {
     let at = Timestamp::from_millis(now);
     if let (Call::Claim, Some(job)) = (call, job) {
@@ -306,6 +310,7 @@ fn second_step(store: &mut MachineSnapshot, call: Call, job: Option<usize>, now:
     answer
 }
 
+/// The token of the lease that holds a job.
 fn token_of(store: &MachineSnapshot, job: usize) -> Option<u64> {
     let record = store.jobs.iter().find(|it| it.job.id == id(job))?;
     match record.placement {

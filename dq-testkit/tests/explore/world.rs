@@ -1,5 +1,6 @@
 //! A world (the store, a producer, two runners and the time) and its possible steps.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use dq_core::machine::{JobPlacement, MachineSnapshot};
@@ -10,9 +11,9 @@ use super::store::{Answer, Call, Ending, FirstStep, Progress, Variant, number, s
 
 pub(crate) const JOBS: usize = 2;
 const RUNNERS: usize = 2;
-/// The runners follow.
+/// The producer's number among the clients. The runners follow.
 const PRODUCER: usize = 0;
-/// Every lease has expired and every job is due.
+/// A time at which every lease has expired and every job is due.
 const LATE: i64 = 1_000;
 
 /// How often each kind of step may still happen.
@@ -30,7 +31,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Its leases expire and are granted again.
+    /// One job, whose leases expire and are granted again.
     pub(crate) const fn one_job() -> Self {
         Self {
             time: 4,
@@ -43,7 +44,7 @@ impl Budget {
         }
     }
 
-    /// Both have one key.
+    /// Two jobs with one key.
     pub(crate) const fn two_jobs() -> Self {
         Self {
             time: 3,
@@ -57,13 +58,14 @@ impl Budget {
     }
 }
 
+/// One step of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A millisecond passes.
     Tick,
-    /// `lost`: the answer is lost.
+    /// A client makes a call. If `lost`, it does not get the answer.
     Begin { client: usize, call: Call, lost: bool },
-    /// The call's second step.
+    /// A call of two steps makes its second one.
     Continue { client: usize, lost: bool },
     /// The client forgets its lease and call.
     Crash { client: usize },
@@ -94,9 +96,10 @@ struct Unfinished {
     begun: Begun,
 }
 
-/// Only runners hold leases: job and token.
+/// The producer or a runner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Client {
+    /// The job and the token of a runner's lease.
     lease: Option<(usize, u64)>,
     unfinished: Option<Unfinished>,
 }
@@ -123,6 +126,7 @@ impl World {
         }
     }
 
+    /// The steps that are possible now.
     pub(crate) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let losses = if self.budget.losses > 0 { &[false, true][..] } else { &[false] };
@@ -174,7 +178,7 @@ impl World {
         calls
     }
 
-    /// The answer is missing if it was lost.
+    /// Returns the world after a step, and the call's answer unless it was lost.
     pub(crate) fn after(&self, action: Action) -> Result<(Self, Option<Answer>), Violation> {
         let mut next = self.clone();
         let answer = next.take(action)?;
@@ -192,6 +196,7 @@ impl World {
         self.monitor.drained(&self.drain())
     }
 
+    /// Makes a step.
     fn take(&mut self, action: Action) -> Result<Option<Answer>, Violation> {
         match action {
             Action::Tick => {
@@ -232,6 +237,7 @@ impl World {
         }
     }
 
+    /// Takes a call from the budget.
     fn pay(&mut self, call: Call) {
         let budget = &mut self.budget;
         *match call {
@@ -243,6 +249,7 @@ impl World {
         } -= 1;
     }
 
+    /// A call ends with this answer, which may be lost on its way to the client.
     fn end(
         &mut self,
         client: usize,
@@ -270,6 +277,7 @@ impl World {
         Ok(Some(answer))
     }
 
+    /// Whether each job that was ever stored is still there or is counted as gone.
     fn adds_up(&self) -> bool {
         let stored = self.store.jobs.len() as u64;
         let totals = self.store.queues.iter().map(|(_, _, totals)| totals);
@@ -295,32 +303,13 @@ impl World {
         claimed
     }
 
-    /// Equal fingerprints have equal futures. Ranks replace tokens, and runners are
-    /// interchangeable.
+    /// Equal fingerprints have equal futures. Runners are interchangeable.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        let mut tokens: Vec<u64> = Vec::new();
-        for job in &self.store.jobs {
-            if let JobPlacement::Leased { token, .. } = job.placement {
-                tokens.push(token.0);
-            }
-        }
-        tokens.extend(self.clients.iter().filter_map(|client| client.lease).map(|lease| lease.1));
-        let known = self.monitor.jobs.iter().flat_map(|job| &job.leases);
-        tokens.extend(known.map(|lease| lease.token));
-        for unfinished in self.clients.iter().filter_map(|client| client.unfinished.as_ref()) {
-            if let Call::Renew(_, token) | Call::Settle(_, token, _) = unfinished.call {
-                tokens.push(token);
-            }
-        }
-        tokens.sort_unstable();
-        tokens.dedup();
-        let rank = |token: u64| tokens.partition_point(|other| *other < token) as u64;
-
         let mut jobs: Vec<_> = self.store.jobs.iter().collect();
         jobs.sort_unstable_by_key(|job| job.seq);
         let jobs = jobs.into_iter().map(|job| {
             let lease = match job.placement {
-                JobPlacement::Leased { token, until } => Some((rank(token.0), until.as_millis())),
+                JobPlacement::Leased { token, until } => Some((token.0, until.as_millis())),
                 _ => None,
             };
             let has_key = job.job.key.is_some();
@@ -328,47 +317,31 @@ impl World {
         });
         let pins = self.store.pins.iter().map(|(receipt, _)| number(receipt.id));
         let ended = self.store.ended.iter().map(|(_, view)| number(view.job.id));
-        let mut remembered: Vec<usize> = pins.chain(ended).collect();
-        remembered.sort_unstable();
-        remembered.dedup();
         let mut clients = self.clients.clone();
-        for client in &mut clients {
-            if let Some((_, token)) = &mut client.lease {
-                *token = rank(*token);
-            }
-            if let Some(Unfinished {
-                call: Call::Renew(_, token) | Call::Settle(_, token, _),
-                ..
-            }) = &mut client.unfinished
-            {
-                *token = rank(*token);
-            }
-        }
         // Any order works if it ignores the runner numbers.
         clients[1..].sort_unstable();
-        let mut monitor = self.monitor.clone();
-        for lease in monitor.jobs.iter_mut().flat_map(|job| &mut job.leases) {
-            lease.token = rank(lease.token);
-        }
         Fingerprint {
             jobs: jobs.collect(),
-            remembered,
+            remembered: pins.chain(ended).collect(),
+            last_token: self.store.last_token,
             now: self.now,
             clients,
-            monitor,
+            monitor: self.monitor.clone(),
             budget: self.budget,
         }
     }
 }
 
-/// Number, due time, failed attempts, whether it has its key, token and lease end.
+/// A job's number, due time and failed attempts, whether it has its key, and its lease: token and
+/// end.
 type JobState = (usize, i64, u32, bool, Option<(u64, i64)>);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     jobs: Vec<JobState>,
-    /// Pinned or in the history.
-    remembered: Vec<usize>,
+    /// The jobs that are pinned or in the history.
+    remembered: BTreeSet<usize>,
+    last_token: u64,
     now: i64,
     clients: [Client; 1 + RUNNERS],
     monitor: Monitor,

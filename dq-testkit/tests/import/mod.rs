@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::offering::Offering;
 use crate::common::stepped::Stepped;
 use dq_core::{
-    Backend, Capabilities, Dq, DurationExt, ErrorKind, ImportReport, JobState, Layer, Limits,
-    MemoryBackend, Result, Timestamp, VirtualClock,
+    Backend, Dq, DurationExt, ErrorKind, ImportReport, JobState, Limits, MemoryBackend, Result,
+    Timestamp, VirtualClock,
 };
 use dq_testkit::faults::{Crash, CrashPoint, CrashingSource};
 use dq_testkit::fixture::run_due;
@@ -20,7 +21,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// parked runs too.
 const CENTURY: Duration = Duration::from_secs(99 * 365 * 86_400);
 
-/// Small batches, so that few jobs fill several.
+/// A client with a target store. Its batches are small, so that few jobs fill several.
 struct Fixture {
     dq: Dq,
     clock: Arc<VirtualClock>,
@@ -82,7 +83,7 @@ fn parts() -> Vec<Vec<Entry>> {
     ]
 }
 
-/// The payloads that can be imported.
+/// The payloads that can be imported, sorted.
 const ALL: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "same", "same"];
 
 #[track_caller]
@@ -217,25 +218,14 @@ async fn an_import_is_not_continued_in_a_store_that_lacks_its_jobs() {
     }
 }
 
-/// A store without `reschedule`.
-#[derive(Debug)]
-struct Fixed(Arc<dyn Backend>);
-
-impl Layer for Fixed {
-    fn inner(&self) -> &dyn Backend {
-        &*self.0
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.0.capabilities();
-        capabilities.reschedule = false;
-        capabilities
-    }
-}
-
 #[tokio::test]
 async fn a_target_without_reschedule_is_refused_before_anything_is_taken() {
-    let fixture = Fixture::over(|store| Arc::new(Fixed(store))).await;
+    let without_reschedule = |store: Arc<dyn Backend>| -> Arc<dyn Backend> {
+        let mut capabilities = store.capabilities();
+        capabilities.reschedule = false;
+        Arc::new(Offering { store, capabilities })
+    };
+    let fixture = Fixture::over(without_reschedule).await;
     let source = MemorySource::new(parts());
     let error = fixture.import(&source).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -10,11 +10,12 @@ use dq_core::import::{
 use dq_core::{Dq, JobId, Result, Timestamp, async_trait};
 use dq_testkit::fixture::{queue, run_due};
 
+/// What the source holds.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// A part is a list or a sorted set.
+    /// Each part stands for a list or a sorted set.
     pub(crate) parts: Vec<Vec<Entry>>,
-    /// Taken from the parts, but not yet imported.
+    /// The jobs that were taken from the parts and are not imported yet.
     pub(crate) journal: BTreeMap<JobId, (Stage, ImportJob)>,
     /// These payloads must not run later: other consumers took them, or a concurrent import ran
     /// them.
@@ -25,6 +26,7 @@ pub(crate) struct Contents {
     calls: usize,
 }
 
+/// An entry of a part. Some entries are not jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) payload: String,
@@ -36,7 +38,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct MemorySource {
     contents: Arc<Mutex<Contents>>,
-    /// Runs completely at this point in the first import.
+    /// A second import, which runs completely at this point in the first one.
     pub(crate) concurrent_import: Arc<Mutex<Option<(StartAt, Dq)>>>,
 }
 
@@ -71,6 +73,7 @@ impl MemorySource {
     }
 }
 
+/// When a concurrent import starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartAt {
     /// Before the target has the job.
@@ -79,6 +82,7 @@ pub(crate) enum StartAt {
     BeforeStored,
 }
 
+/// The bytes by which an import takes an entry.
 fn token(entry: &Entry) -> Bytes {
     format!("{} {}", entry.due.as_millis(), entry.payload).into()
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use dq_core::{Backend, DurationExt, Overlap};
+use dq_core::{Backend, Dq, DurationExt, Overlap, QueueName};
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::memory;
 
 use crate::common::open::OpenStore;
 use crate::common::stepped::Stepped;
-use crate::recurring::fixture::{START, World, hourly};
+use crate::recurring::fixture::{Program, START, World, hourly, hours};
 
 const MAX_STEPS: usize = 200;
 
@@ -41,7 +41,7 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
                 assert!(twice <= 1, "{context}: {runs:?}");
                 runs.sort_unstable();
                 runs.dedup();
-                assert_eq!(runs, [1, 2, 3, 4, 5].map(|hour: u64| hour.hours()), "{context}");
+                assert_eq!(runs, hours([1, 2, 3, 4, 5]), "{context}");
                 // A job stored twice in a row counts twice.
                 let stats = second.dq.queue("REPORT").unwrap().stats().await.unwrap();
                 let created = stats.totals.unwrap().created;
@@ -55,27 +55,24 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
 #[tokio::test]
 async fn schedules_move_out_of_a_store_that_is_drained() {
     let world = World::new();
-    let before = world.start(None).await;
-    assert!(before.schedule().every(1.hours()).upsert().await.unwrap());
+    let before = world.start_hourly().await;
     before.run_until(2.hours()).await;
     drop(before);
-    assert_eq!(world.take_runs(), [1.hours(), 2.hours()]);
+    assert_eq!(world.take_runs(), hours([1, 2]));
 
     let main = Arc::new(memory(world.clock.clone()));
     let drained = OpenStore::boxed(world.store.clone());
-    let dq = dq_core::Dq::builder().backend(main.clone()).drain(drained);
+    let dq = Dq::builder().backend(main.clone()).drain(drained);
     let dq = dq.clock(world.clock.clone()).connect().await.unwrap();
-    let report =
-        crate::recurring::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
-    let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
+    let Program { runner, .. } = world.program(dq, None).unwrap();
     for hour in 3_u64..=5 {
         world.clock.set(START + hour.hours());
         // The main store first, then the drained one, whose schedule job moves to the main one.
         runner.run_due().await.unwrap();
         runner.run_due().await.unwrap();
     }
-    assert_eq!(world.take_runs(), [3, 4, 5].map(|hour: u64| hour.hours()));
-    let schedule_jobs = [dq_core::QueueName::new("dq.schedules").unwrap()];
+    assert_eq!(world.take_runs(), hours([3, 4, 5]));
+    let schedule_jobs = [QueueName::new("dq.schedules").unwrap()];
     assert_eq!(world.store.stats(&schedule_jobs).await.unwrap()[0].stored(), 0);
     assert_eq!(Backend::stats(&*main, &schedule_jobs).await.unwrap()[0].stored(), 1);
 }

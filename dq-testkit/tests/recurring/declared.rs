@@ -1,9 +1,9 @@
 //! Schedules that programs declare: successive versions, and orphans.
 
-use dq_core::config::{Config, ScheduleSettings};
-use dq_core::{Dq, DurationExt, ErrorKind};
+use dq_core::config::ScheduleSettings;
+use dq_core::{DurationExt, ErrorKind};
 
-use crate::recurring::fixture::{Program, QUEUE, START, World, hourly};
+use crate::recurring::fixture::{Program, QUEUE, START, World, hourly, hours};
 
 async fn generation(program: &Program) -> u64 {
     program.schedule().get().await.unwrap().unwrap().generation.unwrap()
@@ -18,7 +18,7 @@ async fn the_version_that_has_started_last_decides() {
     let world = World::new();
     let old = world.start(Some(daily(3))).await;
     old.run_until(30.hours()).await;
-    assert_eq!(world.take_runs(), [3.hours(), 27.hours()]);
+    assert_eq!(world.take_runs(), hours([3, 27]));
     assert_eq!(generation(&old).await, 1);
 
     // A rolling deployment at 06:00 on the second day: both versions run for a while.
@@ -56,7 +56,7 @@ async fn a_new_version_catches_up_on_what_the_old_one_has_missed() {
     let changed = hourly().jitter(1.millis()).catch_up("all:2".parse().unwrap());
     let new = world.start(Some(changed)).await;
     new.run_until(6.hours() + 1.minutes()).await;
-    assert_eq!(world.take_runs(), [1, 4, 5, 6].map(|hour: u64| hour.hours()));
+    assert_eq!(world.take_runs(), hours([1, 4, 5, 6]));
 }
 
 #[tokio::test]
@@ -103,19 +103,9 @@ async fn a_schedule_that_no_process_declares_stops_after_a_day() {
     // After the rollback it catches up, as after an outage.
     let rolled_back = world.start(Some(hourly())).await;
     rolled_back.run_until(81.hours()).await;
-    assert_eq!(world.take_runs(), [80.hours(), 81.hours()]);
+    assert_eq!(world.take_runs(), hours([80, 81]));
     assert!(!view().await.orphaned);
     assert_eq!(generation(&rolled_back).await, 1);
-}
-
-#[tokio::test]
-async fn a_schedule_of_a_call_is_never_an_orphan() {
-    let world = World::new();
-    let program = world.start(None).await;
-    assert!(program.schedule().every(10.hours()).upsert().await.unwrap());
-    program.run_until(100.hours()).await;
-    assert_eq!(world.take_runs().len(), 10);
-    assert!(!program.schedule().get().await.unwrap().unwrap().orphaned);
 }
 
 #[tokio::test]
@@ -148,7 +138,7 @@ async fn a_declared_schedule_without_a_time_left_does_not_keep_jobs_from_running
     let other = program.dq.recurring_in(QUEUE, "other").every(1.hours());
     assert!(other.upsert().await.unwrap());
     program.run_until(50.hours()).await;
-    assert_eq!(world.take_runs(), [49.hours(), 50.hours()]);
+    assert_eq!(world.take_runs(), hours([49, 50]));
     assert!(program.schedule().get().await.unwrap().is_none());
 }
 
@@ -186,27 +176,17 @@ async fn a_store_clock_that_was_far_ahead_does_not_silence_a_schedule() {
             assert!(restarted.schedule().every(1.hours()).upsert().await.unwrap());
         }
         restarted.run_until(3.hours()).await;
-        assert_eq!(world.take_runs(), [2.hours(), 3.hours()], "declared: {declares}");
+        assert_eq!(world.take_runs(), hours([2, 3]), "declared: {declares}");
     }
-}
-
-async fn configured(world: &World, text: &str) -> Dq {
-    let config = Config::from_toml(&format!("[backend]\ntype = \"memory\"\n{text}")).unwrap();
-    let dq = Dq::builder().config(config).backend(world.store.clone());
-    dq.clock(world.clock.clone()).connect().await.unwrap()
 }
 
 #[tokio::test]
 async fn the_configuration_declares_schedules() {
     let world = World::new();
-    let dq = configured(
-        &world,
-        "[schedules.nightly]\nqueue = \"REPORT\"\ncron = \"30 2 * * *\"\npayload = 7\n\
-         [schedules.elsewhere]\nqueue = \"OTHER\"\nevery = \"1h\"",
-    )
-    .await;
-    let report = crate::recurring::fixture::Report { runs: world.runs.clone(), schedule: None };
-    let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
+    let schedules = "[schedules.nightly]\nqueue = \"REPORT\"\ncron = \"30 2 * * *\"\npayload = 7\n\
+         [schedules.elsewhere]\nqueue = \"OTHER\"\nevery = \"1h\"";
+    let dq = world.connect_configured(schedules).await;
+    let Program { dq, runner, .. } = world.program(dq, None).unwrap();
     runner.run_due().await.unwrap();
     world.clock.set(START + 3.hours());
     runner.run_due().await.unwrap();
@@ -218,13 +198,11 @@ async fn the_configuration_declares_schedules() {
 #[tokio::test]
 async fn two_schedules_of_one_name_are_refused_where_they_are_declared() {
     let world = World::new();
-    let dq =
-        configured(&world, &format!("[schedules.{QUEUE}]\nqueue = \"Q\"\nevery = \"1m\"")).await;
-    let report =
-        crate::recurring::fixture::Report { runs: world.runs.clone(), schedule: Some(hourly()) };
-    let error = dq.runner().without_linked_handlers().handler(report).build().unwrap_err();
+    let schedule = format!("[schedules.{QUEUE}]\nqueue = \"Q\"\nevery = \"1m\"");
+    let dq = world.connect_configured(&schedule).await;
+    let error = world.program(dq, Some(hourly())).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
-    for part in ["declared.rs:", "[schedules.REPORT]", "rename"] {
+    for part in ["fixture.rs:", "[schedules.REPORT]", "rename"] {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
 }

@@ -6,21 +6,23 @@ use std::time::Duration;
 use dq_core::config::{Config, ScheduleSettings};
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, Clock, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode,
-    RecurringSchedule, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
+    Backend, Clock, DelayHandler, Dq, DqBuilder, DurationExt, HandlerResult, JobContext, Outcome,
+    QueueCode, RecurringSchedule, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
 };
 use dq_testkit::fixture::memory;
 
 /// Sunday, 2026-03-01 at 00:00 UTC.
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
 
-/// Each with its payload.
+/// The occurrences that have run, each with its payload.
 pub(crate) type Runs = Arc<Mutex<Vec<(Timestamp, u32)>>>;
 
+/// The queue of the handler [`Report`], and the name of its schedule.
 pub(crate) const QUEUE: &str = "REPORT";
 
 pub(crate) struct Report {
     pub(crate) runs: Runs,
+    /// The schedule that the handler declares.
     pub(crate) schedule: Option<ScheduleSettings>,
 }
 
@@ -56,51 +58,69 @@ pub(crate) struct Program {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::at(START)
-    }
-
-    pub(crate) fn at(start: Timestamp) -> Self {
-        let clock = Arc::new(VirtualClock::new(start));
+        let clock = Arc::new(VirtualClock::new(START));
         let store = Arc::new(memory(clock.clone()));
         Self { clock, store, runs: Runs::default() }
     }
 
-    /// The program may declare a schedule named [`QUEUE`].
-    pub(crate) async fn start(&self, schedule: Option<ScheduleSettings>) -> Program {
-        self.start_over(self.store.clone(), schedule).await.unwrap()
+    /// Starts a program that may declare a schedule named [`QUEUE`].
+    pub(crate) async fn start(&self, declared: Option<ScheduleSettings>) -> Program {
+        self.start_over(self.store.clone(), declared).await.unwrap()
     }
 
-    /// The program reaches the store through this layer.
+    /// Starts a program that declares nothing, and stores an hourly schedule by a call.
+    pub(crate) async fn start_hourly(&self) -> Program {
+        let program = self.start(None).await;
+        assert!(program.schedule().every(1.hours()).upsert().await.unwrap());
+        program
+    }
+
+    /// Starts a program that reaches the store through this layer.
     pub(crate) async fn start_over(
         &self,
         store: Arc<dyn Backend>,
-        schedule: Option<ScheduleSettings>,
-    ) -> Result<Program> {
-        let report = Report { runs: Arc::clone(&self.runs), schedule };
-        self.start_runner(store, |runner| runner.handler(report)).await
-    }
-
-    pub(crate) async fn start_runner(
-        &self,
-        store: Arc<dyn Backend>,
-        change: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
+        declared: Option<ScheduleSettings>,
     ) -> Result<Program> {
         let dq = Dq::builder().backend(store).clock(self.clock.clone()).connect().await?;
+        self.program(dq, declared)
+    }
+
+    /// Starts a program with other handlers or runner settings.
+    pub(crate) async fn start_runner(
+        &self,
+        change: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
+    ) -> Program {
+        let dq = self.connect(Dq::builder()).await;
+        self.program_with(dq, change).unwrap()
+    }
+
+    /// Makes a program with this client.
+    pub(crate) fn program(&self, dq: Dq, declared: Option<ScheduleSettings>) -> Result<Program> {
+        let report = Report { runs: Arc::clone(&self.runs), schedule: declared };
+        self.program_with(dq, |runner| runner.handler(report))
+    }
+
+    fn program_with(
+        &self,
+        dq: Dq,
+        change: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
+    ) -> Result<Program> {
         let runner = change(dq.runner().without_linked_handlers()).build()?;
         Ok(Program { dq, runner, clock: self.clock.clone() })
     }
 
-    /// The program has no schedules.
-    pub(crate) async fn start_configured(&self, text: &str) -> Program {
-        let config = Config::from_toml(&format!("[backend]\ntype = \"memory\"\n{text}")).unwrap();
-        let dq = Dq::builder().config(config).backend(self.store.clone());
-        let dq = dq.clock(self.clock.clone()).connect().await.unwrap();
-        let report = Report { runs: Arc::clone(&self.runs), schedule: None };
-        let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
-        Program { dq, runner, clock: self.clock.clone() }
+    /// Connects a client to the world's store and clock.
+    pub(crate) async fn connect(&self, builder: DqBuilder) -> Dq {
+        builder.backend(self.store.clone()).clock(self.clock.clone()).connect().await.unwrap()
     }
 
-    /// The occurrences since the last call, as offsets from [`START`].
+    /// Connects a client with this text in its `dq.toml`.
+    pub(crate) async fn connect_configured(&self, text: &str) -> Dq {
+        let config = Config::from_toml(&format!("[backend]\ntype = \"memory\"\n{text}")).unwrap();
+        self.connect(Dq::builder().config(config)).await
+    }
+
+    /// The occurrences that have run since the last call, counted from [`START`].
     pub(crate) fn take_runs(&self) -> Vec<Duration> {
         let runs = std::mem::take(&mut *lock(&self.runs));
         runs.into_iter().map(|(occurrence, _)| occurrence.since(START)).collect()
@@ -136,4 +156,8 @@ impl Program {
 
 pub(crate) fn hourly() -> ScheduleSettings {
     ScheduleSettings::new().every(1.hours())
+}
+
+pub(crate) fn hours<const N: usize>(hours: [u64; N]) -> [Duration; N] {
+    hours.map(|hour| hour.hours())
 }

@@ -60,14 +60,12 @@ impl HandlerFn for Renamed {
 
 async fn start_renamed(world: &World, seen: &Seen) -> Program {
     let seen = Arc::clone(seen);
-    let runner = |runner: dq_core::RunnerBuilder| runner.register::<Renamed>().state(seen);
-    world.start_runner(world.store.clone(), runner).await.unwrap()
+    world.start_runner(|runner| runner.register::<Renamed>().state(seen)).await
 }
 
 /// Before the handler had an alias.
 async fn start_code(world: &World, code: &'static str) -> Program {
-    let runner = |runner: dq_core::RunnerBuilder| runner.handler(Old(code));
-    world.start_runner(world.store.clone(), runner).await.unwrap()
+    world.start_runner(|runner| runner.handler(Old(code))).await
 }
 
 struct Old(&'static str);
@@ -88,16 +86,6 @@ impl DelayHandler for Old {
     }
 }
 
-#[tokio::test]
-async fn an_alias_of_a_handler_has_no_schedule_of_its_own() {
-    let (world, seen) = (World::new(), Seen::default());
-    let program = start_renamed(&world, &seen).await;
-    program.run_until(2.hours()).await;
-    let seen = std::mem::take(&mut *lock(&seen));
-    let seen: Vec<_> = seen.iter().map(|(queue, hour, _)| (queue.as_str(), *hour)).collect();
-    assert_eq!(seen, [(QUEUE, 1), (QUEUE, 2)]);
-}
-
 /// Runs no job, as during maintenance.
 struct Maintenance(Arc<Mutex<Vec<String>>>);
 
@@ -115,8 +103,7 @@ async fn middleware_does_not_end_a_schedule() {
     let queues = Arc::new(Mutex::default());
     let report = Report { runs: world.runs.clone(), schedule: Some(hourly()) };
     let maintenance = Maintenance(Arc::clone(&queues));
-    let runner = |runner: dq_core::RunnerBuilder| runner.handler(report).middleware(maintenance);
-    let program = world.start_runner(world.store.clone(), runner).await.unwrap();
+    let program = world.start_runner(|runner| runner.handler(report).middleware(maintenance)).await;
     program.run_until(3.hours()).await;
     assert_eq!(*lock(&queues), [QUEUE; 3], "it skips the jobs of the occurrences only");
     assert_eq!(program.schedule().next(1).await.unwrap(), [START + 4.hours()]);

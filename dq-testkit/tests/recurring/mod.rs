@@ -1,10 +1,14 @@
 //! Schedules on the virtual clock: which occurrences run and when, after outages, changes and
 //! crashes.
 
-mod clock_changes;
+mod backfill;
+mod calls;
+mod changes;
+mod concurrent;
 mod crashes;
 mod declared;
 mod fixture;
 mod handlers;
-mod operate;
 mod outages;
+mod refused;
+mod views;
