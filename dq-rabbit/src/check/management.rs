@@ -1,18 +1,13 @@
 //! The broker's management API, for facts that AMQP does not report.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dq_core::config::Secret;
 use dq_core::{Error, ErrorKind, Result, Timestamp};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Certificate, Client, StatusCode, redirect};
 use serde_json::Value;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
-
-use crate::topology::names::base64;
 
 /// For one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,10 +19,12 @@ pub(crate) struct ApiResponse {
     pub(crate) date: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct ManagementApi {
+    /// With the login.
     url: Secret,
     vhost: String,
+    /// A file with the trusted certificates, or else the operating system's are trusted.
     ca: Option<PathBuf>,
 }
 
@@ -48,31 +45,21 @@ impl ManagementApi {
     /// # Errors
     /// `Config` if the API rejects user and password, else `Unavailable`.
     pub(crate) async fn get(&self, path: impl Into<String>) -> Result<Value> {
-        Ok(self.response(path.into()).await?.body)
+        Ok(self.response(path).await?.body)
     }
 
     pub(crate) async fn response(&self, path: impl Into<String>) -> Result<ApiResponse> {
-        let (this, path) = (self.clone(), path.into());
-        let requested = tokio::task::spawn_blocking(move || this.request(&path)).await;
-        requested.unwrap_or_else(|_| Err(failed("the request was cancelled".to_owned())))
-    }
-
-    fn request(&self, path: &str) -> Result<ApiResponse> {
-        let (base, login) = split_login(self.url.expose());
-        // A redirection could take the password to another host.
-        let mut config =
-            ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).max_redirects(0);
-        if base.starts_with("https") {
-            config = config.tls_config(self.tls()?);
-        }
-        let agent: ureq::Agent = config.build().into();
-        let mut request = agent.get(format!("{base}/api/{path}"));
-        if let Some(login) = login {
-            request = request.header("authorization", basic_authorization(&login));
-        }
-        let mut response = match request.call() {
-            Ok(response) => response,
-            Err(ureq::Error::StatusCode(401 | 403)) => {
+        let url = format!("{}/api/{}", self.url.expose().trim_end_matches('/'), path.into());
+        // Errors give no more than a kind, because texts may contain the URL.
+        let response = self.client()?.get(url).send().await.map_err(|error| {
+            failed(match error.is_timeout() {
+                true => "it does not respond in time",
+                false => "it cannot be reached",
+            })
+        })?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 return Err(Error::new(
                     ErrorKind::Config,
                     "the management API rejects this user and password",
@@ -80,85 +67,41 @@ impl ManagementApi {
                 .remedy("give the user the tag `monitoring`, or check the field `management`")
                 .operation("check"));
             }
-            // The error shows only their kinds, because the texts may contain the URL.
-            Err(ureq::Error::StatusCode(code)) => {
-                return Err(failed(format!("it responds with status {code}")));
-            }
-            Err(ureq::Error::Io(error)) => return Err(failed(error.kind().to_string())),
-            Err(_) => return Err(failed("it cannot be reached".to_owned())),
-        };
+            status => return Err(failed(&format!("it responds with status {status}"))),
+        }
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| httpdate::parse_http_date(date).ok()).map(Timestamp::from);
-        let text = response
-            .body_mut()
-            .read_to_vec()
-            .map_err(|_| failed("its response is incomplete, or longer than 10 MiB".to_owned()))?;
-        let body = serde_json::from_slice(&text);
-        let body = body.map_err(|_| failed("its response is not JSON".to_owned()))?;
+        let text = response.bytes().await.map_err(|_| failed("its response is incomplete"))?;
+        let body = serde_json::from_slice(&text).map_err(|_| failed("its response is not JSON"))?;
         Ok(ApiResponse { body, date })
     }
 
-    fn tls(&self) -> Result<TlsConfig> {
-        let unusable = |what: &str| failed(format!("the trusted certificates {what}"));
-        let trusted: Vec<CertificateDer<'static>> = match &self.ca {
-            Some(path) => {
-                let text = std::fs::read(path).map_err(|_| unusable("cannot be read"))?;
-                let certificates: std::result::Result<_, _> =
-                    CertificateDer::pem_slice_iter(&text).collect();
-                certificates.map_err(|_| unusable("are not PEM"))?
-            }
-            None => rustls_native_certs::load_native_certs().certs,
+    fn client(&self) -> Result<Client> {
+        // Has no effect if the application has installed another provider.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let client = Client::builder()
+            .timeout(TIMEOUT)
+            // A redirection could take the password to another host.
+            .redirect(redirect::Policy::none());
+        let client = match &self.ca {
+            Some(path) => client.tls_certs_only(certificates(path)?),
+            None if self.url.expose().starts_with("https") => client,
+            // Without the system's certificates, which a container may lack.
+            None => client.tls_certs_only([]),
         };
-        let trusted: Vec<_> =
-            trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        Ok(TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(provider)
-            .root_certs(RootCerts::Specific(Arc::new(trusted)))
-            .build())
+        client.build().map_err(|_| failed("the trusted certificates are not valid"))
     }
 }
 
-/// Splits the login from a URL.
-fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
-    let url = url.trim_end_matches('/');
-    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
-    match rest.rsplit_once('@') {
-        None => (url.to_owned(), None),
-        Some((login, host)) => {
-            let login = percent_decode_str(login).collect();
-            (format!("{scheme}://{host}"), Some(login))
-        }
-    }
-}
-
-/// The value of the header `authorization`.
-fn basic_authorization(login: &[u8]) -> String {
-    let mut text = base64(login, ['+', '/']);
-    while !text.len().is_multiple_of(4) {
-        text.push('=');
-    }
-    format!("Basic {text}")
+fn certificates(path: &Path) -> Result<Vec<Certificate>> {
+    let text =
+        std::fs::read(path).map_err(|_| failed("the trusted certificates cannot be read"))?;
+    Certificate::from_pem_bundle(&text).map_err(|_| failed("the trusted certificates are not PEM"))
 }
 
 /// The operation `check` tells connecting that the log can be opened all the same.
-fn failed(why: String) -> Error {
+fn failed(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the management API cannot be used: {why}"))
         .remedy("enable the plugin `rabbitmq_management`, and check the field `management`")
         .operation("check")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logins_are_split_from_the_url_and_encoded() {
-        assert_eq!(basic_authorization(b"guest:guest"), "Basic Z3Vlc3Q6Z3Vlc3Q=");
-        assert_eq!(basic_authorization(b"user:pass"), "Basic dXNlcjpwYXNz");
-        assert_eq!(basic_authorization(b"a"), "Basic YQ==");
-        assert_eq!(split_login("http://h:1/"), ("http://h:1".to_owned(), None));
-        let (url, login) = split_login("https://u:p%40x@h:1");
-        assert_eq!((url.as_str(), login.as_deref()), ("https://h:1", Some(&b"u:p@x"[..])));
-    }
 }

@@ -2,6 +2,8 @@
 //!
 //! They contain the layout's version, because a declared object's arguments never change.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
@@ -122,7 +124,7 @@ impl Topic {
             }
         }
         if topic.len() > MAX_TOPIC {
-            topic = format!("%x{}", base64(name.as_bytes(), ['-', '_']));
+            topic = format!("%x{}", URL_SAFE_NO_PAD.encode(name));
         }
         Self(topic)
     }
@@ -141,20 +143,6 @@ impl Topic {
     pub(crate) fn binding_key(&self) -> ShortString {
         format!("#.{}", self.0).into()
     }
-}
-
-/// Encodes bytes in base64 without padding, with these last two characters in the alphabet.
-pub(crate) fn base64(bytes: &[u8], last: [char; 2]) -> String {
-    let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(last).collect();
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
-        let bits = bits << (8 * (3 - chunk.len()));
-        for index in 0..=chunk.len() {
-            text.push(alphabet[((bits >> (18 - 6 * index)) & 63) as usize]);
-        }
-    }
-    text
 }
 
 #[cfg(test)]
