@@ -1,6 +1,7 @@
 //! All integration tests in one program, because linking is what takes long.
 
 mod broken;
+mod bulk;
 mod checked;
 mod common;
 mod drain;
