@@ -44,6 +44,7 @@ struct Accounts {
     grace: Duration,
 }
 
+/// Schedules the deletion.
 #[delete("/accounts/{name}")]
 async fn close(accounts: Data<Accounts>, name: Path<String>) -> actix_web::Result<HttpResponse> {
     let name = name.into_inner();
@@ -53,6 +54,7 @@ async fn close(accounts: Data<Accounts>, name: Path<String>) -> actix_web::Resul
     Ok(HttpResponse::Accepted().body(format!("{name} is deleted at {}", scheduled.due())))
 }
 
+/// Cancels the deletion, if it has not begun.
 #[post("/accounts/{name}/keep")]
 async fn keep(accounts: Data<Accounts>, name: Path<String>) -> actix_web::Result<HttpResponse> {
     let cancelled = accounts.dq.cancel::<delete_account>(name.as_str()).await.map_err(failed)?;

@@ -68,7 +68,7 @@ async fn main() -> dq::Result<()> {
         dispatch.offer(order, 0);
         let job = dq.schedule::<offer_timeout>(Offer { order, courier: 0 }).after(PATIENCE);
         if !job.key(order).await?.is_stored() {
-            println!("order {order}: is offered already");
+            println!("order {order} is offered already");
         }
     }
     let queue = dq.queue_of::<offer_timeout>()?;

@@ -108,6 +108,7 @@ struct Orders {
     delay: Duration,
 }
 
+/// Places an order that a job closes after the delay, in the caller's trace.
 async fn place(State(orders): State<Orders>, Path(order): Path<u64>, headers: HeaderMap) -> String {
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
     let trace = traceparent.and_then(|text| text.parse().ok());
@@ -123,6 +124,7 @@ async fn place(State(orders): State<Orders>, Path(order): Path<u64>, headers: He
     reply
 }
 
+/// Prints each span that has ended.
 #[derive(Debug)]
 struct Print;
 

@@ -9,7 +9,7 @@ struct Options {
     /// Number of jobs.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     jobs: u32,
-    /// Seconds until the last of them is due.
+    /// Seconds until the last job is due.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=3_600))]
     within: u64,
     /// URL of the store.

@@ -15,7 +15,7 @@ struct Options {
     reports: Option<usize>,
 }
 
-/// Stored when a runner starts. In your application, you may replace `every` with
+/// Prints one report. The runner stores this schedule when it starts. In your application, you may replace `every` with
 /// `cron = "30 2 * * MON-FRI", tz = "Europe/Stockholm"`.
 #[delay_handler("EXAMPLE_REPORT", every = "2s", catch_up = "all:10", deadline = "1m")]
 async fn report(
@@ -24,7 +24,7 @@ async fn report(
 ) -> HandlerResult {
     let occurrence = ctx.occurrence().ok_or("not the job of a schedule")?;
     println!("report of {occurrence}, {} ms late", ctx.lateness().as_millis());
-    // Fails if the program is ending.
+    // This fails if the program is ending, and then nobody counts.
     let _ = done.try_send(());
     Ok(Outcome::Done)
 }

@@ -55,7 +55,7 @@ struct Order {
     id: i64,
 }
 
-// Handled by Java.
+// The queue whose jobs Java handles.
 dq::queue!(ORDER_FEEDBACK: Order);
 
 /// Runs when an order from Java is due.

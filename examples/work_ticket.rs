@@ -17,6 +17,7 @@ struct Ticket {
     id: u64,
 }
 
+/// The ids of the open tickets.
 #[derive(Clone, Default)]
 struct Desk(Arc<Mutex<BTreeSet<u64>>>);
 
@@ -34,7 +35,7 @@ impl Desk {
     }
 }
 
-/// Runs before each step, so that a closed ticket is never escalated.
+/// The guard: it runs before each step, so that a closed ticket is never escalated.
 async fn is_open(State(desk): State<Desk>, ticket: Ticket) -> bool {
     desk.is_open(ticket.id)
 }

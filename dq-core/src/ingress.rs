@@ -14,10 +14,11 @@ use crate::error::{BoxError, Result};
 use crate::handler::panics;
 use crate::model::QueueName;
 
-/// Doubles with each further failure.
+/// The delay after a source's first failure; it doubles with each further one.
 const MIN_DELAY: Duration = Duration::from_millis(100);
+/// The longest delay between two failures.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// For sources to stop after the shutdown signal.
+/// The time that sources have to stop after the shutdown signal.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A source of messages that become jobs.
@@ -88,7 +89,8 @@ impl Ingress {
         Self::of(dq, None)
     }
 
-    /// Skips other queues' sources, because the program may not link their types.
+    /// Creates the sources for `queues`, or all. Other queues' sources are skipped, because the
+    /// program may not link their types.
     pub(crate) fn of(dq: &Dq, queues: Option<&[QueueName]>) -> Result<Self> {
         let is_used = |settings: &TypedSettings| match (queues, settings.text("queue")) {
             (Some(queues), Some(queue)) => queues.iter().any(|served| served.as_str() == queue),
@@ -153,6 +155,7 @@ fn open(dq: &Dq, settings: &TypedSettings) -> Result<Arc<dyn IngressSource>> {
     (found.open)(dq, settings)
 }
 
+/// Runs a source until it is stopped, with growing delays after failures.
 async fn repeat(dq: &Dq, source: &dyn IngressSource, stop: &CancellationToken) {
     let clock = &dq.shared().environment.clock;
     let mut delay = MIN_DELAY;

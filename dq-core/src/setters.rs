@@ -1,4 +1,4 @@
-//! Setters of settings and arguments, one per field.
+//! Macros that declare a setter per field of a type with settings or arguments.
 
 /// Declares `field(value)`, which returns `self` with the field set. A doc comment goes on after
 /// "Sets `field`."

@@ -32,7 +32,7 @@ use crate::zone;
 #[derive(Debug, Clone)]
 pub struct Cron {
     expression: String,
-    // Shared: ten times as large as the rest, and often cloned.
+    // An `Arc`, because it is ten times as large as the rest, and often cloned.
     fields: Arc<croner::Cron>,
     zone: TimeZone,
     zone_name: String,
@@ -113,7 +113,7 @@ impl Cron {
         next.map(Timestamp::as_millisecond)
     }
 
-    /// Each matching civil time is one instant, and instants never decrease from one civil time to
+    /// Finds the next occurrence of fixed times. Each matching civil time is one instant, and instants never decrease from one civil time to
     /// the next.
     fn next_fixed(&self, time: Timestamp) -> Option<Timestamp> {
         let mut civil = self.zone.to_datetime(time);
@@ -139,8 +139,8 @@ impl Cron {
         Some(transition.timestamp())
     }
 
-    /// The offset is constant between two transitions: the next civil time is in this period, or
-    /// the search continues at the next transition. If no later civil time matches, only a clock
+    /// Finds the next occurrence of repeated times. The offset is constant between two transitions:
+    /// the next civil time is in this period, or the search continues at the next transition. If no later civil time matches, only a clock
     /// set back can show an earlier one again.
     fn next_repeated(&self, time: Timestamp) -> Option<Timestamp> {
         let (mut start, mut inclusive) = (time, false);
@@ -160,7 +160,7 @@ impl Cron {
         }
     }
 
-    /// `inclusive` also allows `civil` itself.
+    /// Finds the next matching civil time; `inclusive` also allows `civil` itself.
     fn next_civil(&self, civil: DateTime, inclusive: bool) -> Option<DateTime> {
         // croner drops fractions of a second, so an inclusive search from one could return an
         // earlier time. An exclusive search begins at the next whole second.
@@ -192,7 +192,7 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
     })
 }
 
-/// From the optional second to the optional year.
+/// The fields with their ranges, from the optional second to the optional year.
 const FIELDS: [(&str, &str); 7] = [
     ("second", "0 to 59"),
     ("minute", "0 to 59"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-/// In milliseconds, leap years only.
+/// The longest interval in milliseconds: a hundred leap years.
 const MAX_MS: i64 = 100 * 366 * 24 * 3_600 * 1_000;
 
 /// Fixed interval; it occurs at its multiples since 1970-01-01T00:00Z.
@@ -40,12 +40,12 @@ impl Interval {
         Duration::from_millis(self.millis.unsigned_abs())
     }
 
-    /// `None` if it overflows.
+    /// Returns the first multiple after `time`; `None` if it overflows.
     pub(crate) fn next_after(&self, time: i64) -> Option<i64> {
         time.div_euclid(self.millis).checked_add(1)?.checked_mul(self.millis)
     }
 
-    /// Inclusive; `None` if it overflows.
+    /// Returns the last multiple until `time`, inclusive; `None` if it overflows.
     pub(crate) fn last_until(&self, time: i64) -> Option<i64> {
         time.div_euclid(self.millis).checked_mul(self.millis)
     }

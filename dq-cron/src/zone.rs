@@ -4,7 +4,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::error::{Error, ErrorKind};
 
-/// Ignores case.
+/// Finds a time zone; case does not matter. The error suggests a similar name.
 pub(crate) fn find(name: &str) -> Result<TimeZone, Error> {
     let database = TimeZoneDatabase::bundled();
     database.get(name).map_err(|_| {

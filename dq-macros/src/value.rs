@@ -60,7 +60,7 @@ pub(crate) fn crate_path(value: &Expr) -> syn::Result<Path> {
     string(value, "crate = \"::dq_core\"")?.parse_with(Path::parse_mod_style)
 }
 
-/// `advice_for_zero` is part of the error for 0.
+/// Reads a whole number from 1. `advice_for_zero` is part of the error for 0.
 pub(crate) fn count(key: &str, value: &Expr, advice_for_zero: &str) -> syn::Result<u32> {
     if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value {
         return match number.base10_parse::<u32>() {
@@ -138,7 +138,7 @@ pub(crate) fn duration_within(
     Err(syn::Error::new_spanned(value, format!("{key} is {written}; it must be {range}")))
 }
 
-/// `"none"` is [`Duration::MAX`].
+/// Reads a time limit; `"none"` is [`Duration::MAX`].
 pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
     if string(value, "").is_ok_and(|text| text.value() == "none") {
         return Ok(Duration::MAX);
@@ -158,23 +158,4 @@ pub(crate) fn duration_tokens(duration: Duration, private: &TokenStream) -> Toke
     }
     let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
     quote!(#private::Duration::new(#seconds, #nanos))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use syn::parse_quote;
-
-    fn message<T: std::fmt::Debug>(result: syn::Result<T>) -> String {
-        result.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn numbers_may_be_whole_or_negative() {
-        let jitter = |value: Expr| number("jitter", &value, 0.0..=1.0, "0.0 to 1.0");
-        assert_eq!(jitter(parse_quote!(1)).unwrap(), 1.0);
-        assert_eq!(jitter(parse_quote!(0.25)).unwrap(), 0.25);
-        assert!(message(jitter(parse_quote!(-0.1))).starts_with("jitter is -0.1"));
-        assert!(message(jitter(parse_quote!(J))).contains("a number"));
-    }
 }

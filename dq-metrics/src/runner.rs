@@ -18,8 +18,9 @@ use crate::names::{
 ///
 /// Install the facade's recorder first. Each runner needs its own value.
 pub struct RunnerMetrics {
-    /// 0 until the runner starts.
+    /// The runner's slots; 0 until it starts.
     slots: AtomicUsize,
+    /// Queues that miss their lateness objective.
     missed: Mutex<BTreeSet<QueueName>>,
 }
 
@@ -30,9 +31,7 @@ impl RunnerMetrics {
         names::describe();
         Self { slots: AtomicUsize::new(0), missed: Mutex::default() }
     }
-}
 
-impl RunnerMetrics {
     fn set_missed(&self, queue: &QueueName) {
         if self.missed().insert(queue.clone()) {
             missed(queue).increment(1.0);

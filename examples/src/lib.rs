@@ -1,4 +1,4 @@
-//! What the examples share.
+//! A helper that several examples share.
 
 use dq::QueueHandle;
 use dq::prelude::*;

@@ -36,7 +36,7 @@ struct Reminder {
     config: String,
 }
 
-/// With the short lease, a killed runner's job soon runs again.
+/// Sends a reminder. With the short lease, a killed runner's job soon runs again.
 #[delay_handler("REMINDER", lease = "10s")]
 async fn remind(reminder: Reminder) {
     println!("  reminder {} of {}", reminder.number, reminder.config);

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Headers, Job, NewJob};
 
-/// In any version.
+/// The start of envelopes of all versions.
 const PREFIX: &str = "dq-envelope-";
+/// The start of this version's envelopes.
 const PREFIX_1: &str = "dq-envelope-1 ";
 
 #[derive(Serialize, Deserialize)]
@@ -32,7 +33,7 @@ enum Content {
     Latin1(String),
 }
 
-/// Returns the payload as it is if it needs no envelope.
+/// Puts a payload and headers into an envelope; a payload that needs none stays as it is.
 pub(crate) fn wrap(payload: Bytes, headers: Headers) -> Bytes {
     if headers.is_empty() && !looks_wrapped(&payload) {
         return payload;
@@ -52,7 +53,8 @@ pub fn escape_payload(job: &mut NewJob) {
     job.payload = wrap(std::mem::take(&mut job.payload), Headers::new());
 }
 
-/// Leaves a newer version's envelope as it is; that payload does not decode.
+/// Takes payload and headers out of an envelope. A newer version's envelope stays as it is; it does
+/// not decode as a payload.
 pub(crate) fn unwrap(job: &mut Job) {
     let Some(Envelope { headers, payload }) = parse(&job.payload) else { return };
     for (name, value) in headers.iter() {

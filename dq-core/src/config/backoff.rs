@@ -1,4 +1,4 @@
-//! Backoff settings in one configuration layer.
+//! Backoff settings that a handler, a file or a runner gives in part.
 
 use std::time::Duration;
 

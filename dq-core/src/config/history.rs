@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::duration;
 use crate::model::HistoryLimit;
 
-/// A queue's history replaces `[defaults]` as a whole: unset fields come from
+/// The setting as written. A queue's history replaces `[defaults]` as a whole: unset fields come from
 /// [`HistoryLimit::default`]. An environment variable can still set one field in the file's table,
 /// because those layers merge earlier.
 #[derive(Deserialize)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use figment::error::{Actual, Kind};
 use figment::value::{Num, Value};
 
-/// The caller adds the place.
+/// A refused setting: what is wrong, and what to do. The caller adds the place.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) what: String,
@@ -75,7 +75,7 @@ fn describe(kind: &Kind) -> String {
             };
             format!("found {found}, expected {}", in_toml(expected))
         }
-        // Out of range.
+        // The value has the right type and is out of range.
         Kind::InvalidValue(Actual::Unsigned(number), expected) => {
             format!("found {number}, expected {}", in_toml(expected))
         }
@@ -94,7 +94,7 @@ fn describe(kind: &Kind) -> String {
     }
 }
 
-/// Rust type names mean nothing to the author of a file.
+/// Names an expected type in words, because Rust's names mean nothing to the author of a file.
 fn in_toml(expected: &str) -> &str {
     match expected {
         "struct BackoffSettings" => {
@@ -130,7 +130,7 @@ fn redact(message: String, refused: &Value) -> String {
     }
 }
 
-/// A number in its shortest decimal form.
+/// Formats a number in its shortest decimal form.
 pub(super) fn number_text(number: Num) -> String {
     match number.to_actual() {
         Actual::Unsigned(number) => number.to_string(),

@@ -61,6 +61,7 @@ impl Variable {
     }
 }
 
+/// The tables of the configuration, as in variables.
 const TABLES: [&str; 9] =
     ["BACKEND", "DEFAULTS", "DRAIN", "INGRESS", "LIMITS", "QUEUES", "RUNNER", "SCHEDULES", "SERVE"];
 

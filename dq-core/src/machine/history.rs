@@ -1,4 +1,4 @@
-//! The history of each queue, and pinned ids.
+//! Remembers ended jobs by queue, and ids that are pinned: not to be scheduled again for a while.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -11,7 +11,8 @@ use crate::model::{HistoryLimit, HistoryLimits, JobId, JobView, QueueName, Times
 /// yet a million of one age block nobody. Builds that share a log must agree on it.
 const MAX_DROPPED: usize = 16;
 
-/// When the job ended, in Unix milliseconds, and its sequence number.
+/// Where an ended job stands in its queue's history: its end in Unix milliseconds, and its
+/// sequence number.
 type Position = (i64, u64);
 
 /// The history of all queues, and the pinned ids. An id stays pinned after its job has left the
@@ -122,7 +123,7 @@ impl History {
         self.pin_ends.insert((until, receipt.id));
     }
 
-    /// Drops some expired pins.
+    /// Returns the receipt of a pinned id. Each call also drops some expired pins.
     pub(super) fn pinned(&mut self, id: JobId, now: Timestamp) -> Option<Receipt> {
         for _ in 0..MAX_DROPPED {
             let Some((until, id)) = self.pin_ends.first().copied().filter(|pin| pin.0 <= now)

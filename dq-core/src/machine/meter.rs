@@ -20,7 +20,7 @@ pub struct Sizes {
     pub runner: fn(&Announced) -> u64,
 }
 
-/// The sum is 0 while no [`Sizes`] are set.
+/// Sums sizes. The sum is 0 while no [`Sizes`] are set.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     pub(super) sizes: Option<Sizes>,

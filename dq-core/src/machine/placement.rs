@@ -12,14 +12,14 @@ pub trait Stored: Clone + Default {
     fn bytes(&self) -> u64;
 }
 
-/// The jobs have their payloads and headers themselves.
+/// For machines whose jobs contain their payloads and headers.
 impl Stored for () {
     fn bytes(&self) -> u64 {
         0
     }
 }
 
-/// Details for operators and for the job's end.
+/// What a machine notes about a job for operators, and for the job's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobNotes {
     /// Error of the last failed run.

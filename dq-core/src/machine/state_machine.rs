@@ -42,7 +42,7 @@ pub struct Machine<R = ()> {
     pub(super) hints: Vec<(QueueName, Timestamp)>,
 }
 
-/// Most calls take one item from a batch.
+/// The calls of the contract. Most take one item of a batch.
 impl<R: Stored> Machine<R> {
     /// Creates an empty machine with these history limits.
     #[must_use]
@@ -456,7 +456,7 @@ impl<R: Stored> Machine<R> {
         jobs.len()
     }
 
-    /// `None` if the queue does not exist or is paused.
+    /// Finds a queue's number; `None` if the queue does not exist or is paused.
     pub(super) fn find_active_queue(&self, name: &QueueName) -> Option<usize> {
         self.table.find_queue(name).filter(|queue| !self.table.queues[*queue].paused)
     }

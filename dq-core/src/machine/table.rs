@@ -20,7 +20,7 @@ use crate::model::{
 pub(super) struct JobTable<R> {
     pub(super) records: Arena<JobRecord<R>>,
     ids: HashIndex,
-    /// Only live jobs, by queue number and key.
+    /// Finds live jobs by queue number and key.
     keys: HashIndex,
     pub(super) queues: Vec<QueueRecord>,
     queue_numbers: HashMap<QueueName, usize>,
@@ -29,7 +29,7 @@ pub(super) struct JobTable<R> {
     /// A lower bound for lease ends, in Unix milliseconds, so that calls without expired leases
     /// visit no queue. `None` only if no job is leased.
     no_lease_ends_before: Option<i64>,
-    /// Placing a job adds its size, unplacing it subtracts it.
+    /// Sums the sizes of placed jobs.
     meter: Meter,
     /// See [`Machine::with_explicit_lease_ends`](super::Machine::with_explicit_lease_ends).
     pub(super) explicit_lease_ends: bool,
@@ -69,7 +69,7 @@ pub(super) struct QueueRecord {
 }
 
 impl QueueRecord {
-    /// In Unix milliseconds.
+    /// Returns when the first lease expires, in Unix milliseconds.
     pub(super) fn first_lease_end(&self) -> Option<i64> {
         self.leased.first().map(|entry| entry.at)
     }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::Headers;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Also of payloads without a content type.
+/// The content type of all payloads, also of those without the header.
 const JSON: &str = "application/json";
 
 /// Encodes a payload as JSON, which needs no content type.
@@ -22,7 +22,9 @@ pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
     }
 }
 
-/// The content type must be absent or [JSON](Headers::is_json). The error says what was expected.
+/// Decodes a JSON payload. The error says what was expected.
+///
+/// The content type must be absent or [JSON](Headers::is_json).
 pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
     let content_type = headers.get(Headers::CONTENT_TYPE);
     if let Some(other) = content_type.filter(|value| !Headers::is_json(value)) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Number of buckets between a duration and its double.
 const PER_OCTAVE: u64 = 4;
 
 /// Duration counts in fixed buckets, so that histograms from several runners add up.
@@ -107,7 +108,8 @@ impl Histogram {
     }
 }
 
-/// The count itself below [`PER_OCTAVE`], then the highest bit's position and the next two bits.
+/// Returns a duration's bucket. Below [`PER_OCTAVE`], it is the duration itself. Above, the highest
+/// bit's position and the next two bits make it.
 fn bucket_of(millis: u64) -> usize {
     let bucket = match millis.checked_ilog2() {
         None | Some(0 | 1) => millis,
@@ -118,7 +120,7 @@ fn bucket_of(millis: u64) -> usize {
     usize::try_from(bucket).unwrap_or(usize::MAX).min(Histogram::BUCKETS - 1)
 }
 
-/// In milliseconds.
+/// Returns a bucket's shortest duration in milliseconds.
 fn lower_bound(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < PER_OCTAVE {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// `kind` describes the name in the error.
+/// Checks that a name has 1 to `max` bytes and no control character. The error calls it `kind`.
 pub(super) fn check_name(kind: &str, name: &str, max: usize) -> Result<()> {
     if name.is_empty() {
         return Err(Error::invalid(format!("the {kind} is empty")));

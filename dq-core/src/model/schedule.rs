@@ -15,7 +15,7 @@ use super::queue::QueueName;
 use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
-/// For version 5 UUIDs.
+/// The namespace of job ids that are derived from names (UUID version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x5d0c_9a3e_6f21_4b7a_9c58_0e1f_2d3b_4a69);
 
 /// The policy for occurrences missed because no process was running.
@@ -150,7 +150,7 @@ impl ScheduleSpec {
         self.times.next_after(time.as_millis()).map(Timestamp::from_millis)
     }
 
-    /// The jitter for this name.
+    /// Returns the delay of all occurrences of the schedule with this name: its part of the jitter.
     pub(crate) fn offset(&self, name: &str) -> Duration {
         let Some(jitter) = self.jitter else { return Duration::ZERO };
         let (hash, _) = Uuid::new_v5(&NAMESPACE, name.as_bytes()).as_u64_pair();
@@ -159,14 +159,15 @@ impl ScheduleSpec {
     }
 }
 
-/// The id is the same in each process and after each crash.
+/// Returns the id of an occurrence's job. It is the same in each process and after each crash.
 pub(crate) fn occurrence_id(name: &str, occurrence: Timestamp) -> JobId {
     // No name has a line feed, so different pairs have different texts.
     let text = format!("{name}\n{}", occurrence.as_millis());
     JobId::from_bytes(Uuid::new_v5(&NAMESPACE, text.as_bytes()).into_bytes())
 }
 
-/// The id is the same in all processes, so only one of several replacements succeeds.
+/// Returns the id of the schedule job that replaces `id`. It is the same in all processes, so only
+/// one of several replacements succeeds.
 pub(crate) fn successor_id(id: JobId) -> JobId {
     let text = format!("after\n{id}");
     JobId::from_bytes(Uuid::new_v5(&NAMESPACE, text.as_bytes()).into_bytes())
@@ -246,7 +247,7 @@ impl FromStr for Overlap {
     }
 }
 
-/// `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in milliseconds.
+/// Times in the store: `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in milliseconds.
 mod stored_times {
     use super::compiled::compiled;
     use super::{Deserialize, Deserializer, Duration, Interval, Serialize, Serializer, Times, de};
@@ -321,7 +322,7 @@ mod compiled {
     }
 }
 
-/// In milliseconds.
+/// Durations in the store: milliseconds.
 mod stored_duration {
     use super::{Deserialize, Deserializer, Duration, Serialize, Serializer};
 

@@ -14,10 +14,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp};
 use crate::schedules::{ScheduleView, is_supported, occurrence_key};
 
+/// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(31 * 24 * 3_600);
 
+/// The highest factor by which jobs are multiplied.
 const MAX_LOAD: u32 = 1_000;
 
+/// The default limit of jobs to play.
 const MAX_JOBS: u64 = 1_000_000;
 
 /// A simulation from [`Dq::simulate`]; `.await` plays it.

@@ -20,7 +20,7 @@ pub(super) struct QueueModel {
     pub(super) queue: QueueName,
     pub(super) concurrency: u64,
     pub(super) run_times: RunTimes,
-    /// In any order.
+    /// The pending jobs, in any order.
     pub(super) pending: Vec<PendingJob>,
     pub(super) schedules: Vec<ScheduleModel>,
 }
@@ -132,13 +132,17 @@ pub(super) fn play(
 struct Play<'a> {
     model: QueueModel,
     window: Window,
+    /// How many more jobs may be played.
     budget: &'a mut u64,
+    /// The next occurrence per schedule: due time, schedule.
     occurrences: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    /// Per schedule, its jobs that wait or run.
     live: Vec<u64>,
     /// Per schedule, the occurrence that waits for an earlier one to end.
     waiting: Vec<Option<Timestamp>>,
     /// Jobs waiting for a slot: due time, arrival number, schedule.
     ready: BinaryHeap<Reverse<(Timestamp, u64, Option<usize>)>>,
+    /// Running jobs: end, schedule.
     running: BinaryHeap<Reverse<(Duration, Option<usize>)>>,
     arrived: u64,
     skipped: u64,
@@ -194,6 +198,7 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// Schedules the occurrences due by `now`.
     fn occur(&mut self, now: Duration) -> Result<(), TooManyJobs> {
         while let Some(&Reverse((due, schedule))) = self.occurrences.peek()
             && self.offset_of(due) <= now
@@ -207,6 +212,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
+    /// Adds an occurrence's job, unless the schedule's overlap policy skips or delays it.
     fn schedule_occurrence(&mut self, due: Timestamp, schedule: usize) -> Result<(), TooManyJobs> {
         self.take_from_budget()?;
         let is_free = self.live[schedule] == 0;
@@ -236,6 +242,7 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// Ends jobs, and lets occurrences that waited for them become due.
     fn end_jobs(&mut self, now: Duration) {
         while let Some(&Reverse((end, schedule))) = self.running.peek()
             && end <= now
@@ -265,6 +272,7 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// Notes the backlog after all that happens at `now`.
     fn measure(&mut self, now: Duration) {
         let backlog = self.ready.len();
         if backlog > self.backlog {

@@ -132,7 +132,7 @@ impl Arguments {
     }
 }
 
-/// The arguments may contain errors.
+/// Finds the path in `crate = "…"`, even if other arguments contain errors.
 pub(super) fn crate_path(arguments: TokenStream) -> Option<Path> {
     let tokens: Vec<_> = arguments.into_iter().collect();
     tokens.windows(3).find_map(|window| match window {
@@ -149,7 +149,7 @@ pub(super) fn crate_path(arguments: TokenStream) -> Option<Path> {
 const MISSING_CODE: &str = "the code is missing; it names the queue and comes first: \
      `#[delay_handler(\"ORDER_TIMEOUT\")]`";
 
-/// Includes the comma after it.
+/// Parses the first argument, and the comma after it.
 fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     if input.is_empty() || starts_with_key(input) {
         return Err(syn::Error::new(input.span(), MISSING_CODE));
@@ -179,7 +179,7 @@ fn starts_with_key(input: ParseStream<'_>) -> bool {
     assigns || (KEYS.contains(&word.to_string().as_str()) && !ahead.peek(Token![::]))
 }
 
-/// Optional after the last argument.
+/// Parses the comma between arguments, which is optional after the last one.
 fn comma(input: ParseStream<'_>) -> syn::Result<()> {
     if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
         Ok(())
@@ -188,6 +188,7 @@ fn comma(input: ParseStream<'_>) -> syn::Result<()> {
     }
 }
 
+/// Parses `= value` after `key`.
 fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(key.span(), format!("`{key}` needs a value: `{key} = …`")));
@@ -196,7 +197,7 @@ fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     value::expression(input)
 }
 
-/// The call that sets it; `key` is one of the [`KEYS`] with a plain value.
+/// Returns the call that sets `key` in `QueueSettings`; it is one of the [`KEYS`] with a plain value.
 fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<TokenStream> {
     let name = &*key.to_string();
     let value = match name {
@@ -324,7 +325,7 @@ fn late_then(value: &Expr, private: &TokenStream) -> syn::Result<TokenStream> {
     }
 }
 
-/// Unknown and repeated keys are errors.
+/// Reads keys. An unknown or repeated key is an error.
 struct Keys {
     known: &'static [&'static str],
     seen: Vec<Ident>,
@@ -336,7 +337,7 @@ impl Keys {
         Self { known, seen: Vec::new(), repeated: Vec::new() }
     }
 
-    /// An unknown key is an immediate error.
+    /// Parses the next key. An unknown key is an immediate error.
     fn next(&mut self, input: ParseStream<'_>) -> syn::Result<Ident> {
         let known = || self.known.join(", ");
         let Ok(key) = input.fork().call(Ident::parse_any) else {
@@ -357,7 +358,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Called last, so that errors in values come first.
+    /// Adds an error for each repeated key. Call it last, so that errors in values come first.
     fn report(self, errors: &mut Errors) {
         for key in self.repeated {
             errors.push(syn::Error::new(key.span(), format!("`{key}` is given twice; keep one")));

@@ -10,24 +10,24 @@ use syn::{
 
 use crate::errors::Errors;
 
-/// By the last segment of their path; extractors even as the last argument.
+/// Types that are extractors even as the last argument, by the last segment of their path.
 const EXTRACTORS: &[&str] = &["JobContext", "State", "RawPayload"];
 
 pub(super) struct Function {
     pub(super) name: Ident,
     pub(super) visibility: Visibility,
-    /// Also apply to generated items.
+    /// The function's `#[cfg]` attributes, which also apply to generated items.
     pub(super) cfgs: Vec<Attribute>,
-    /// The generated call must then allow it.
+    /// Whether the function is deprecated; the generated call must then allow it.
     pub(super) deprecated: bool,
     pub(super) extractors: Vec<Type>,
     pub(super) payload: Option<Type>,
-    /// `None` also if it cannot be named outside the signature.
+    /// The return type; `None` also if it cannot be named outside the signature.
     pub(super) return_type: Option<Type>,
 }
 
 impl Function {
-    /// Removes `#[extract]` from the arguments.
+    /// Checks the function and reads its arguments. Removes `#[extract]` from them.
     pub(super) fn new(item: &mut ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
         check_signature(&item.sig, &mut errors);
@@ -96,7 +96,7 @@ fn check_signature(signature: &Signature, errors: &mut Errors) {
     }
 }
 
-/// Removes `#[extract]` from the arguments.
+/// Returns the extractors and the payload. Removes `#[extract]` from the arguments.
 fn arguments(
     inputs: &mut Punctuated<FnArg, Token![,]>,
     errors: &mut Errors,

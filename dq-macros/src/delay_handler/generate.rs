@@ -37,7 +37,7 @@ pub(super) fn generate(
     }
 }
 
-/// For a function with errors, so that `schedule::<function>` causes no more errors. This code
+/// Generates only the queue, for a function with errors, so that `schedule::<function>` causes no more errors. This code
 /// never runs.
 pub(super) fn queue_without_handler(function: &Function, private: &TokenStream) -> TokenStream {
     let cfgs = &function.cfgs;
@@ -82,7 +82,7 @@ fn code(code: &Code, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// `code` is the function body.
+/// Implements `Queue`; `code` is the body of its function `code`.
 fn queue(
     code: TokenStream,
     policies: Option<&Policies>,
@@ -205,7 +205,7 @@ fn requires(arguments: &Arguments, function: &Function, private: &TokenStream) -
     }
 }
 
-/// Also upgrades older payloads.
+/// Generates the function that decodes the payload, and upgrades an older one.
 fn decode(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let job = local("job");
     let policies = &arguments.policies;
@@ -239,7 +239,7 @@ fn decode(arguments: &Arguments, function: &Function, private: &TokenStream) -> 
     }
 }
 
-/// Each arm decodes the payload and calls the upgrades in order.
+/// Returns a match arm per older version. Each arm decodes the payload and calls the upgrades in order.
 fn upgrades(policies: &Policies, job: &Ident, private: &TokenStream) -> Vec<TokenStream> {
     let value = local("value");
     let arms = policies.upgrades.iter().enumerate().map(|(first, (version, _))| {
@@ -315,7 +315,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     }
 }
 
-/// A blocking function runs on a thread owned by `blocking_context`.
+/// Calls the function and converts its result. A blocking function runs on a thread owned by `blocking_context`.
 fn finish(
     function: &Function,
     blocking_context: Option<&Ident>,
@@ -332,7 +332,7 @@ fn finish(
     }
 }
 
-/// Cannot collide with the user's names.
+/// Makes a local name that cannot collide with the user's names.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }

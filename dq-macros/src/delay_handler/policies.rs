@@ -14,7 +14,7 @@ const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Policies {
     pub(super) steps: Vec<Duration>,
-    /// With the key's span.
+    /// The variant of `EscalateFrom`, with the key's span.
     pub(super) escalate_from: Option<(&'static str, proc_macro2::Span)>,
     pub(super) guard: Option<Path>,
     /// With the key's span.
@@ -24,7 +24,7 @@ pub(super) struct Policies {
     /// In ascending order, each from its version to the next.
     pub(super) upgrades: Vec<(u32, Path)>,
     pub(super) aliases: Vec<LitStr>,
-    /// If given.
+    /// The span of `upgrade_from`, if given.
     upgrades_at: Option<proc_macro2::Span>,
 }
 

@@ -11,11 +11,11 @@ use syn::{Expr, Ident, LitStr};
 use crate::errors::Errors;
 use crate::value::{self, duration_tokens};
 
-/// In documentation order.
+/// The keys of a schedule, in documentation order.
 pub(super) const KEYS: [&str; 7] =
     ["cron", "every", "tz", "catch_up", "overlap", "deadline", "jitter"];
 
-/// For `CatchUp::All`.
+/// The largest number in `catch_up = "all:…"`, as in `CatchUp::MAX`.
 const MAX_CATCH_UP: u32 = 1_000;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(super) struct Draft {
     tz: Option<LitStr>,
     /// The calls that set the other keys.
     policies: TokenStream,
-    /// A value is missing because it had an error.
+    /// Whether a value is missing because it had an error.
     is_incomplete: bool,
 }
 

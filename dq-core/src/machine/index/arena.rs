@@ -3,6 +3,7 @@
 /// A record's number in an [`Arena`].
 pub type Slot = u32;
 
+/// Records in a chunk.
 const CHUNK: usize = 1_024;
 
 /// Records in chunks that never move, so that growing copies nothing.
@@ -63,19 +64,19 @@ impl<T> Arena<T> {
         Some(record)
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no records.
+    /// Returns whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All records, in no particular order.
+    /// Iterates over all records, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten().filter_map(|cell| match cell {
             Cell::Used(record) => Some(record),

@@ -16,6 +16,7 @@ pub struct TimeEntry {
     pub slot: Slot,
 }
 
+/// An entry's time and sequence number.
 type Key = (i64, u64);
 
 const MIN_KEY: Key = (i64::MIN, 0);
@@ -26,7 +27,7 @@ impl TimeEntry {
     }
 }
 
-/// Larger leaves make the tree smaller and sorting a leaf slower.
+/// Maximum entries in a leaf. Larger leaves make the tree smaller and sorting a leaf slower.
 const LEAF_CAPACITY: usize = 256;
 
 /// A B-tree with lazily sorted leaves.

@@ -7,6 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::arena::Slot;
 
+/// Number of independent tables.
 const SHARDS: usize = 256;
 
 /// A hash table of slots. The keys stay in the records.
