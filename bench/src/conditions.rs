@@ -1,5 +1,6 @@
 //! The conditions of a run: machine, software and load.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -8,57 +9,75 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// Names and values, in the order in which they are printed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Conditions(Vec<(&'static str, String)>);
+pub(crate) struct Conditions {
+    date: String,
+    revision: String,
+    cpu: String,
+    cores: usize,
+    memory: String,
+    kernel: String,
+    file_system: String,
+    rustc: String,
+    sqlite: &'static str,
+    /// The measured servers and their settings.
+    pub(crate) servers: BTreeSet<String>,
+    load_before: String,
+    load_after: String,
+    quick: bool,
+}
 
 impl Conditions {
     /// Reads the conditions. `dir` is for the run's files.
     pub(crate) fn observe(dir: &Path, quick: bool) -> Self {
-        let cpu = field("/proc/cpuinfo", "model name");
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let mut lines = vec![
-            ("date", dq::Timestamp::from(SystemTime::now()).to_string()),
-            ("revision", output("git", &["describe", "--always", "--dirty"])),
-            ("CPU", format!("{cpu}, {cores} cores")),
-            ("memory", field("/proc/meminfo", "MemTotal")),
-            ("kernel", read("/proc/sys/kernel/osrelease")),
-            ("file system", file_system(dir)),
-            ("compiler", format!("{}, release profile", output("rustc", &["--version"]))),
-            ("SQLite", dq::sqlite::rusqlite::version().to_owned()),
-            ("load average", read("/proc/loadavg")),
-        ];
-        if quick {
-            lines.push(("QUICK", "small sizes; the figures are meaningless".to_owned()));
-        }
-        Self(lines)
-    }
-
-    /// Adds the measured servers, with their settings.
-    pub(crate) fn add_servers(&mut self, servers: impl IntoIterator<Item = String>) {
-        for server in servers {
-            let line = ("server", server);
-            if !self.0.contains(&line) {
-                self.0.push(line);
-            }
+        Self {
+            date: dq::Timestamp::from(SystemTime::now()).to_string(),
+            revision: output("git", &["describe", "--always", "--dirty"]),
+            cpu: field("/proc/cpuinfo", "model name"),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory: field("/proc/meminfo", "MemTotal"),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            file_system: file_system(dir),
+            rustc: output("rustc", &["--version"]),
+            sqlite: dq::sqlite::rusqlite::version(),
+            servers: BTreeSet::new(),
+            load_before: read("/proc/loadavg"),
+            load_after: String::new(),
+            quick,
         }
     }
 
-    /// Adds the load at the end of the run.
     pub(crate) fn finish(&mut self) {
-        self.0.push(("… at the end", read("/proc/loadavg")));
+        self.load_after = read("/proc/loadavg");
     }
 }
 
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(name, value)| writeln!(f, "{name:<13}{value}"))
+        writeln!(f, "date         {}", self.date)?;
+        writeln!(f, "revision     {}", self.revision)?;
+        writeln!(f, "CPU          {}, {} cores", self.cpu, self.cores)?;
+        writeln!(f, "memory       {}", self.memory)?;
+        writeln!(f, "kernel       {}", self.kernel)?;
+        writeln!(f, "file system  {}", self.file_system)?;
+        writeln!(f, "compiler     {}, release profile", self.rustc)?;
+        writeln!(f, "SQLite       {}", self.sqlite)?;
+        for server in &self.servers {
+            writeln!(f, "server       {server}")?;
+        }
+        writeln!(f, "load average {}", self.load_before)?;
+        if !self.load_after.is_empty() {
+            writeln!(f, "… at the end {}", self.load_after)?;
+        }
+        if self.quick {
+            writeln!(f, "QUICK: small sizes; the figures are meaningless")?;
+        }
+        Ok(())
     }
 }
 
 const UNKNOWN: &str = "unknown";
 
-/// The text of a file, without white space around it.
 fn read(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
@@ -71,7 +90,6 @@ fn field(path: &str, name: &str) -> String {
     value.map_or(UNKNOWN, |(_, value)| value.trim()).to_owned()
 }
 
-/// What a program prints.
 fn output(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().ok();
     let output = output.filter(|output| output.status.success());
@@ -79,7 +97,6 @@ fn output(program: &str, args: &[&str]) -> String {
     text.map_or_else(|| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
 
-/// The file system that is mounted closest above `dir`, with its device and options.
 fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The cost of remembering ended jobs, in settlement time.
+//! The cost of remembering ended jobs: bytes and settlement time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::measure::{block_on, medians, rate};
 use crate::plan::{Plan, Result};
 use crate::store::{Store, environment};
 use crate::table::Figure;
-use crate::workload::{BATCH, PAYLOAD, Workload, a_week_ago, claim, settle};
+use crate::workload::{BATCH, PAYLOAD, Workload, a_week_ago, claim, drain, fill, settle};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -60,4 +60,28 @@ pub(crate) fn settlements(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         figures.push(figure.compared_to(with_rate / ratio, "without").ratio_at_least(0.9));
     }
     Ok(figures)
+}
+
+/// The store's growth for each ended job that it remembers.
+pub(crate) fn bytes(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let jobs = plan.full_or_quick(300_000, 5_000);
+    let url = store.fresh()?;
+    let grown = block_on(async {
+        let backend = open(&url, HistoryLimit::new(u32::MAX, DAY)).await?;
+        let mut workload = Workload::with_seed(16).payloads(PAYLOAD);
+        let mut before = 0.0;
+        // The first batch loads scripts and allocates memory for pending jobs.
+        for done in (0..jobs + BATCH).step_by(BATCH) {
+            if done == BATCH {
+                before = store.bytes()?;
+            }
+            fill(&*backend, BATCH, |bulk| workload.random(a_week_ago(), bulk)).await?;
+            drain(&*backend, BATCH).await?;
+        }
+        let grown = store.bytes()? - before;
+        backend.close().await?;
+        Result::Ok(grown)
+    })?;
+    let name = format!("{}: an ended job in the history", store.name);
+    Ok(vec![Figure::new(name, grown / jobs as f64, "bytes")])
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dq::Dq;
 use dq::backend::{Backend, Layer};
 
-use crate::measure::{Stopwatch, in_task, millis};
+use crate::measure::{Stopwatch, block_on, in_task, millis};
 use crate::plan::{Plan, Result};
 use crate::probe::Probe;
 use crate::store::{Store, open};
@@ -15,9 +15,6 @@ use crate::table::Figure;
 use crate::workload::queues;
 
 const QUEUES: usize = 100;
-
-/// Covers the runner's startup, in which RabbitMQ's backend declares each queue.
-const STARTUP: Duration = Duration::from_secs(5);
 
 /// Runs something beside an idle runner, after its startup.
 pub(crate) async fn beside_idle_runner<T>(
@@ -35,7 +32,11 @@ pub(crate) async fn beside_idle_runner<T>(
     result.ok_or("the runner has ended early")?
 }
 
-/// The store calls and the CPU time of a runner that waits.
+fn idle() -> Probe {
+    Probe::counting(usize::MAX).serving(queues(QUEUES))
+}
+
+/// Store calls and CPU time.
 pub(crate) fn calls(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     // Covers several announcements, one every 15 s. The ten-minute store check runs before the
     // window.
@@ -45,13 +46,12 @@ pub(crate) fn calls(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let calls = Arc::new(AtomicUsize::new(0));
         let counter = CallCounter { backend: open(&url).await?, calls: Arc::clone(&calls) };
         let dq = Dq::builder().backend(Arc::new(counter)).connect().await?;
-        let probe = Probe::counting(usize::MAX).serving(queues(QUEUES));
         let observe = async {
             let (before, watch) = (calls.load(Ordering::Relaxed), Stopwatch::start());
             tokio::time::sleep(window).await;
             Ok((calls.load(Ordering::Relaxed) - before, watch.cpu()))
         };
-        let observed = beside_idle_runner(&dq, probe, STARTUP, observe).await?;
+        let observed = beside_idle_runner(&dq, idle(), Duration::from_millis(500), observe).await?;
         dq.close().await?;
         Ok(observed)
     })?;
@@ -79,4 +79,99 @@ impl Layer for CallCounter {
         self.calls.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Requests to a Redis server: scripts, and the pings of the subscription.
+pub(crate) fn requests(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    const COMMANDS: [&str; 2] = ["cmdstat_evalsha", "cmdstat_ping"];
+    let window = plan.full_or_quick(Duration::from_secs(10), Duration::from_secs(1));
+    let seconds = window.as_secs_f64();
+    let [requests] = growth(store, window, || {
+        // Lines such as `cmdstat_ping:calls=3,usec=…`.
+        let stats = store.redis()?.command(&["INFO", "commandstats"]).text();
+        let commands = stats.lines().filter_map(|line| line.split_once(":calls="));
+        let counts =
+            commands.filter(|(name, _)| COMMANDS.contains(name)).filter_map(|(_, rest)| {
+                let (calls, _) = rest.split_once(',')?;
+                calls.parse::<f64>().ok()
+            });
+        Ok([counts.sum()])
+    })?;
+    let name = format!("{}, {QUEUES} queues, idle: requests", store.name);
+    // Besides the sweeps, the runner announces itself and the subscriber pings, each every 15 s.
+    let met = requests / seconds <= 1.0 + 2.0 / seconds;
+    Ok(vec![Figure::new(name, requests / seconds, "/s").target("≤ 1 /s", met)])
+}
+
+/// Messages to and from a RabbitMQ server.
+pub(crate) fn messages(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    /// Each announcement is published, delivered and acknowledged.
+    const MESSAGES: [&str; 3] =
+        ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
+    /// Seconds between two announcements.
+    const INTERVAL: f64 = 15.0;
+    /// Upper limit for an announcement, its confirm and its ack on the wire.
+    const BYTES: f64 = 4_096.0;
+    const HEARTBEAT: f64 = 8.0;
+
+    let window = plan.full_or_quick(Duration::from_secs(60), Duration::from_secs(12));
+    let number = |expression: String| -> Result<f64> {
+        let value = store.rabbit()?.eval(&expression);
+        value.parse().map_err(|_| format!("{expression} is {value}").into())
+    };
+    let messages = || {
+        let counters = MESSAGES.iter().map(|counter| {
+            number(format!(
+                "lists:sum([maps:get({counter}, Counters, 0) || \
+                 Counters <- maps:values(rabbit_global_counters:overview())])"
+            ))
+        });
+        counters.sum::<Result<f64>>()
+    };
+    let received = |counter: &str| {
+        number(format!(
+            "lists:sum([Value || [{{{counter}, Value}}] <- \
+             rabbit_networking:connection_info_all([{counter}])])"
+        ))
+    };
+    // The broker does not count heartbeats, but each is its own packet. Without other traffic, the
+    // difference is zero; a larger packet adds its bytes beyond a heartbeat.
+    let bytes = || Result::Ok(received("recv_oct")? - HEARTBEAT * received("recv_cnt")?);
+    let [messages, bytes] = growth(store, window, || Ok([messages()?, bytes()?]))?;
+    let minutes = window.as_secs_f64() / 60.0;
+    let announcements = (window.as_secs_f64() / INTERVAL).ceil() / minutes;
+    let name = format!("idle, {QUEUES} queues");
+    Ok(vec![
+        Figure::new(
+            format!("{name}: published, delivered, acknowledged"),
+            messages / minutes,
+            "/min",
+        )
+        .at_most(announcements * MESSAGES.len() as f64),
+        Figure::new(format!("{name}: sent beyond heartbeats"), bytes / minutes, "B/min")
+            .at_most(announcements * BYTES),
+    ])
+}
+
+/// How much numbers grow within a window beside an idle runner.
+fn growth<const N: usize>(
+    store: &Store,
+    window: Duration,
+    look: impl Fn() -> Result<[f64; N]>,
+) -> Result<[f64; N]> {
+    // Covers the startup, in which RabbitMQ's runner declares each queue.
+    const STARTUP: Duration = Duration::from_secs(5);
+    let url = store.fresh()?;
+    block_on(async {
+        let dq = Dq::connect(&url).await?;
+        let observe = async {
+            let before = look()?;
+            tokio::time::sleep(window).await;
+            let after = look()?;
+            Ok(std::array::from_fn(|number| after[number] - before[number]))
+        };
+        let grown = beside_idle_runner(&dq, idle(), STARTUP, observe).await?;
+        dq.close().await?;
+        Ok(grown)
+    })
 }

@@ -1,10 +1,10 @@
 //! Lateness: how long after its due time a handler starts, through the whole runner.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dq::{Dq, Timestamp};
 
-use crate::measure::{Times, in_task, rate};
+use crate::measure::{Times, in_task, millis, rate};
 use crate::plan::{Plan, Result};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::Store;
@@ -89,30 +89,64 @@ pub(crate) fn steady(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures(&name, &times, Some(target(store))))
 }
 
-/// Many jobs due in the same millisecond.
+/// Many jobs due in the same millisecond. On Redis also the longest call that blocks the server.
 pub(crate) fn at_once(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    const LONGEST_CALL_TARGET: Duration = Duration::from_millis(5);
     let jobs = plan.full_or_quick(100_000, 2_000);
     let lead = plan.full_or_quick(Duration::from_secs(8), Duration::from_secs(1));
     let mut all = Vec::new();
     for concurrency in [None, Some(256)] {
         let url = store.fresh()?;
-        let (times, drained) = in_task(async move {
-            let dq = Dq::connect(&url).await?;
-            let due = now() + lead;
-            schedule(&dq, jobs, due, |_| due).await?;
-            let probe = Probe::timing(jobs).concurrency(concurrency);
-            probe.run(&dq).await?;
-            let drained = now().since(due);
-            dq.close().await?;
-            Ok((probe.lateness(), drained))
-        })?;
+        let dq = in_task(async move { Ok(Dq::connect(&url).await?) })?;
+        let due = now() + lead;
+        let scheduling = dq.clone();
+        in_task(async move { schedule(&scheduling, jobs, due, |_| due).await })?;
+        let probe = Probe::timing(jobs).concurrency(concurrency);
+        let running = probe.clone();
+        let run = || {
+            in_task(async move {
+                running.run(&dq).await?;
+                let drained_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+                dq.close().await?;
+                Ok(drained_at)
+            })
+        };
+        let (drained_at, longest_call) = longest_call(store, run)?;
+        let due = Duration::from_millis(due.as_millis().unsigned_abs());
+        let drained = drained_at.saturating_sub(due);
         let with = concurrency_name(concurrency);
         let name = format!("{}, {jobs} due at once, {with}", store.name);
-        all.extend(figures(&name, &times, None));
+        all.extend(figures(&name, &probe.lateness(), None));
         all.push(Figure::new(format!("{name}: until all are settled"), drained.as_secs_f64(), "s"));
         all.push(Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"));
+        if let Some(call) = longest_call {
+            let call = Figure::new(format!("{name}: longest call"), millis(call), "ms");
+            all.push(call.at_most(millis(LONGEST_CALL_TARGET)));
+        }
     }
     Ok(all)
+}
+
+/// Runs something on a store. On Redis, also returns the duration of the server's longest call.
+fn longest_call<T>(
+    store: &Store,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, Option<Duration>)> {
+    let Ok(redis) = store.redis() else { return Ok((run()?, None)) };
+    let mut connection = redis.connect();
+    // Skips short calls, in microseconds.
+    for setting in [["slowlog-max-len", "100000"], ["slowlog-log-slower-than", "200"]] {
+        assert!(connection.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
+    }
+    let result = run()?;
+    let log = connection.command(&["SLOWLOG", "GET", "-1"]);
+    let longest = log.list().iter().map(|call| call.list()[2].int().unsigned_abs()).max();
+    // The log uses memory, and removing it is itself a long call.
+    let off = ["CONFIG", "SET", "slowlog-log-slower-than", "-1"];
+    for command in [&off[..], &["SLOWLOG", "RESET"]] {
+        assert!(connection.command(command).is_ok());
+    }
+    Ok((result, Some(Duration::from_micros(longest.unwrap_or(0)))))
 }
 
 /// Schedules jobs. Fails if the first one, due at `first`, is due before the last is stored.

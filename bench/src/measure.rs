@@ -9,13 +9,20 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::plan::Result;
 
-/// CPU time of this process so far.
 pub(crate) fn process_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).expect("CPU time is never negative")
+    cpu(ClockId::ProcessCPUTime)
 }
 
-/// Wall-clock and CPU time since the start.
+/// CPU time of this thread so far. Unlike wall-clock time, it stands still while another process
+/// has the core.
+pub(crate) fn thread_cpu() -> Duration {
+    cpu(ClockId::ThreadCPUTime)
+}
+
+fn cpu(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).expect("CPU time is never negative")
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch {
     wall: Instant,
@@ -58,7 +65,7 @@ pub(crate) fn millis(time: Duration) -> f64 {
 }
 
 /// The median, or NaN without values.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -89,12 +96,21 @@ impl Times {
     }
 }
 
+/// A runtime with `workers` threads. With zero, it runs on the calling thread.
+pub(crate) fn runtime(workers: usize) -> Runtime {
+    let mut builder = match workers {
+        0 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    if workers > 0 {
+        builder.worker_threads(workers);
+    }
+    builder.enable_all().build().expect("a runtime can be made")
+}
+
 /// Waits for a future on a runtime with two threads, as in a program on a small server.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime can be made")
-    });
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime(2));
     RUNTIME.block_on(future)
 }
 

@@ -1,10 +1,13 @@
-//! Memory of pending jobs.
+//! Memory of pending jobs, and CPU time of client and runner over the memory backend.
 
-use crate::measure::block_on;
+use dq::Dq;
+
+use crate::measure::{Stopwatch, block_on, medians, micros, rate, runtime};
 use crate::plan::{Plan, Result};
+use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::{Store, open};
 use crate::table::Figure;
-use crate::workload::{PAYLOAD, Workload, fill, now};
+use crate::workload::{PAYLOAD, Workload, fill, has_key, key, now};
 
 /// The store's growth for each pending job: this process for `memory`, with the allocator's
 /// overhead.
@@ -40,6 +43,52 @@ pub(crate) fn pending(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let figure = Figure::new(name, grown / jobs as f64, "bytes");
         let has_target = store.name == "redis" && payload == PAYLOAD && !keys;
         figures.push(if has_target { figure.at_most(REDIS_TARGET) } else { figure });
+    }
+    Ok(figures)
+}
+
+/// Schedules jobs due now, then runs them all.
+pub(crate) fn runner(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
+    /// CPU microseconds for an empty job on one thread.
+    const TARGET: f64 = 3.0;
+    let jobs = plan.full_or_quick(300_000, 5_000);
+    let mut figures = Vec::new();
+    for (workers, concurrency) in [(0, None), (0, Some(256)), (2, None), (2, Some(256))] {
+        let runtime = runtime(workers);
+        let [scheduled, ran, rate] = medians(plan.full_or_quick(3, 1), |_round| {
+            let (dq, wall, cpu) = runtime.block_on(async {
+                let dq = Dq::connect("memory:").await?;
+                let watch = Stopwatch::start();
+                for number in 0..jobs as u64 {
+                    // JSON adds two quotes.
+                    let mut job = dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
+                    if has_key(number) {
+                        job = job.key(key(number).as_str());
+                    }
+                    let _ = job.await?;
+                }
+                Result::Ok((dq, watch.wall(), watch.cpu()))
+            })?;
+            let probe = Probe::counting(jobs).concurrency(concurrency);
+            // Spawned, as in an application.
+            let (run_wall, run_cpu) = runtime.block_on(async {
+                tokio::spawn(async move {
+                    let watch = probe.run(&dq).await?;
+                    Result::Ok((watch.wall(), watch.cpu()))
+                })
+                .await?
+            })?;
+            let each = |cpu| micros(cpu) / jobs as f64;
+            Ok([each(cpu), each(run_cpu), rate(jobs, wall + run_wall)])
+        })?;
+        let threads = if workers == 0 { "one thread" } else { "2 workers" };
+        let setting = format!("{threads}, {}", concurrency_name(concurrency));
+        let cost = Figure::new(format!("{setting}: claim, run, settle"), ran, "µs CPU");
+        figures.extend([
+            Figure::new(format!("{setting}: schedule"), scheduled, "µs CPU"),
+            if workers == 0 { cost.at_most(TARGET) } else { cost },
+            Figure::new(format!("{setting}: schedule, claim, run, settle"), rate, "jobs/s"),
+        ]);
     }
     Ok(figures)
 }

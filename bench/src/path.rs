@@ -13,7 +13,6 @@ use crate::workload::{BULK, PAYLOAD};
 /// claims and settlements are small and cost more per job.
 const REDIS_CPU_TARGET: f64 = 14.0;
 
-/// Measures with many slots and with the default number.
 pub(crate) fn measure(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(50_000, 2_000);
     let mut figures = Vec::new();

@@ -25,7 +25,6 @@ impl Plan {
 /// First argument of this program's child processes; the second is their task.
 pub(crate) const CHILD: &str = "child";
 
-/// A command that starts this program with a task.
 pub(crate) fn child_process(task: &str, arguments: &[&str]) -> Command {
     let this = std::env::current_exe().expect("a running program has a path");
     let mut command = Command::new(this);
@@ -35,7 +34,6 @@ pub(crate) fn child_process(task: &str, arguments: &[&str]) -> Command {
 
 pub(crate) static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Prints a line, with the seconds since the start.
 pub(crate) fn progress(what: std::fmt::Arguments<'_>) {
     eprintln!("[{:6.1} s] {what}", START.elapsed().as_secs_f64());
 }

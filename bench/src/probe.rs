@@ -46,7 +46,6 @@ impl Probe {
         Self::new(expected, None)
     }
 
-    /// Same, and records how late each job starts.
     pub(crate) fn timing(expected: usize) -> Self {
         Self::new(expected, Some(Mutex::default()))
     }
@@ -119,7 +118,6 @@ impl DelayHandler for InQueue {
     }
 }
 
-/// The concurrency in the name of a figure.
 pub(crate) fn concurrency_name(concurrency: Option<usize>) -> String {
     concurrency
         .map_or_else(|| "default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"))

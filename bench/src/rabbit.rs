@@ -9,16 +9,19 @@ mod open;
 mod raw;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use dq::backend::{Backend, ClaimParams, Want};
+use dq::{JobRef, Timestamp};
 
 pub(crate) use self::open::{READER, open, reader};
 use self::raw::Raw;
-use crate::measure::{block_on, in_task, medians, rate};
+use crate::measure::{Times, block_on, in_task, medians, micros, rate};
 use crate::plan::{Plan, Result};
 use crate::store;
 use crate::store::Store;
 use crate::table::Figure;
-use crate::workload::{BULK, HOUR, Workload, fill, now, one_by_one};
+use crate::workload::{BATCH, BULK, HOUR, Workload, drain, fill, now, one_by_one, queue};
 
 /// Consecutive bulks, compared to raw messages, up to 1,000 of them unconfirmed. With one delay,
 /// sixteen jobs share a message. Due within a day, about a hundred messages for each bulk remain,
@@ -101,4 +104,68 @@ pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
             .ratio_at_least(TARGET)
     };
     Ok(vec![figure("an hour", hour, hour_share), figure("half a second", short, short_share)])
+}
+
+/// Claims and settlements of jobs due at once, which have no messages: only the path through the
+/// log.
+pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let jobs = plan.full_or_quick(50_000, 5_000);
+    let backend = block_on(store::open(&store.fresh()?))?;
+    let mut workload = Workload::keyless(27);
+    let [rate, broker] = medians(plan.full_or_quick(5, 2), |_turn| {
+        block_on(fill(&*backend, jobs, |bulk| workload.after(Duration::ZERO, bulk)))?;
+        let draining = Arc::clone(&backend);
+        let drain = async move { drain(&*draining, jobs).await };
+        let (took, cost) = store.cost(|| in_task(drain))?;
+        Ok([rate(jobs, took), micros(cost.server) / jobs as f64])
+    })?;
+    block_on(backend.close())?;
+    let name = format!("claim and settle by {BATCH}");
+    Ok(vec![
+        Figure::new(&*name, rate, "jobs/s"),
+        Figure::new(format!("{name}: broker CPU"), broker, "µs/job"),
+    ])
+}
+
+/// Time until a cancellation takes effect in another process. A second backend, with its own
+/// connections and log replica, stands for that process.
+pub(crate) fn cancel(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let count = plan.full_or_quick(2_000, 200);
+    let url = store.fresh()?;
+    let times = block_on(async {
+        let (here, there) = (store::open(&url).await?, store::open(&url).await?);
+        let mut workload = Workload::keyless(25);
+        let mut times = Vec::new();
+        for _ in 0..count {
+            let jobs = workload.after(HOUR, 1);
+            let job = JobRef::new(queue(), jobs[0].id);
+            let _ = here.schedule(jobs).await?;
+            // The first poll also opens the log there: a process without claims has no replica.
+            while next_due(&*there).await?.is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let start = Instant::now();
+            let canceller = here.clone();
+            let cancelling = tokio::spawn(async move { canceller.cancel(&[job]).await });
+            while next_due(&*there).await?.is_some() {
+                tokio::task::yield_now().await;
+            }
+            times.push(start.elapsed());
+            cancelling.await??;
+        }
+        here.close().await?;
+        there.close().await?;
+        Result::Ok(Times::new(times))
+    })?;
+    let name = "cancel, effective in another process";
+    Ok(vec![
+        Figure::new(format!("{name}: p50"), times.millis_at(0.5), "ms"),
+        Figure::new(format!("{name}: p99"), times.millis_at(0.99), "ms").at_most(10.0),
+    ])
+}
+
+/// The next due time in the backend's log replica. Claims no jobs, which sends nothing.
+async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
+    let wants = [Want::new(queue(), 0, Duration::from_secs(300))];
+    Ok(backend.claim(ClaimParams::new(&wants, 0, "dq-bench")).await?.next_due)
 }

@@ -2,14 +2,16 @@
 //! claims with settlements to pipelined additions to a sorted set, single calls to a bare script.
 //! Both take turns and report medians; a ratio is the median of the turns' ratios.
 
+mod transfer;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
-use redis::ConnectionLike as _;
 use redis::aio::MultiplexedConnection;
 
+pub(crate) use self::transfer::transfer;
 use crate::measure::{block_on, in_task, medians, micros, rate};
 use crate::plan::{Plan, Result};
 use crate::store::{Store, open};
@@ -19,87 +21,79 @@ use crate::workload::{BATCH, BULK, PAYLOAD, WEEK, Workload, a_week_ago, drain, f
 /// Commands per pipeline.
 const DEPTH: usize = 128;
 
+fn connect(store: &Store) -> Result<redis::Connection> {
+    Ok(redis::Client::open(store.redis()?.url())?.get_connection()?)
+}
+
 /// Rates of bulk `schedule` calls, claims and settlements, on one connection.
 pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     // As shares of the limit.
-    let (bulk_target, drain_target) = match store.name {
-        "redis" => (Some(0.75), Some(0.5)),
-        "redisson" => (Some(0.6), Some(0.5)),
-        _ => (None, None),
+    let targets = match store.name {
+        "redis" => Some((0.75, 0.5)),
+        "redisson" => Some((0.6, 0.5)),
+        _ => None,
     };
-    let bulk_name = format!("{}: schedule by {BULK}", store.name);
-    let bulk_with_keys_name = format!("{bulk_name}, every second job with a key");
-    let drain_name = format!("{}: claim and settle by {BATCH}", store.name);
-    let keyless = || Workload::keyless(11);
-    let with_keys = || Workload::with_seed(11).payloads(PAYLOAD);
-    let [limit, bulk, drain] = median_turn(plan, store, keyless)?;
-    let [_, bulk_with_keys, _] = median_turn(plan, store, with_keys)?;
-    Ok(vec![
-        Figure::new(format!("limit: ZADD at depth {DEPTH}"), limit.rate, "/s"),
-        Figure::new("limit: Redis CPU", limit.micros, "µs/op"),
-        bulk.figure(&bulk_name, bulk_target),
-        bulk.cpu_figure(&bulk_name),
-        drain.figure(&drain_name, drain_target),
-        drain.cpu_figure(&drain_name),
-        bulk_with_keys.figure(&bulk_with_keys_name, None),
-    ])
-}
-
-/// How fast one kind of call is.
-struct Pace {
-    /// Jobs per second.
-    rate: f64,
-    share_of_limit: f64,
-    /// Microseconds of Redis CPU per job.
-    micros: f64,
-}
-
-impl Pace {
-    fn figure(&self, name: &str, target: Option<f64>) -> Figure {
-        let limit = self.rate / self.share_of_limit;
-        let figure = Figure::new(name, self.rate, "jobs/s").compared_to(limit, "limit");
-        match target {
-            Some(target) => figure.ratio_at_least(target),
-            None => figure,
-        }
-    }
-
-    fn cpu_figure(&self, name: &str) -> Figure {
-        Figure::new(format!("{name}: Redis CPU"), self.micros, "µs/job")
-    }
-}
-
-/// The limit, bulks, and claims with settlements: medians over several turns.
-fn median_turn(plan: &Plan, store: &Store, workload: impl Fn() -> Workload) -> Result<[Pace; 3]> {
     let jobs = plan.full_or_quick(100_000, 2_000);
-    let medians: [f64; 9] = medians(plan.full_or_quick(7, 1), |_turn| {
-        let turn = turn(store, jobs, workload())?;
-        let limit = turn[0].0;
-        let paces = turn.map(|(rate, micros)| [rate, rate / limit, micros]);
-        Ok(std::array::from_fn(|value| paces[value / 3][value % 3]))
-    })?;
-    let (paces, _) = medians.as_chunks::<3>();
-    Ok(std::array::from_fn(|kind| {
-        let [rate, share_of_limit, micros] = paces[kind];
-        Pace { rate, share_of_limit, micros }
-    }))
+    let turns = plan.full_or_quick(7, 1);
+    let mut figures = Vec::new();
+    for keys in [false, true] {
+        let [limit, limit_cpu, bulk, bulk_share, bulk_cpu, drained, drained_share, drained_cpu] =
+            medians(turns, |_turn| turn(store, jobs, keys))?;
+        let name = format!("{}: schedule by {BULK}", store.name);
+        if keys {
+            let name = format!("{name}, every second job with a key");
+            figures.push(Figure::new(name, bulk, "jobs/s").compared_to(bulk / bulk_share, "limit"));
+            continue;
+        }
+        let bulk_figure =
+            Figure::new(&*name, bulk, "jobs/s").compared_to(bulk / bulk_share, "limit");
+        let drain_name = format!("{}: claim and settle by {BATCH}", store.name);
+        let drain_figure = Figure::new(&*drain_name, drained, "jobs/s")
+            .compared_to(drained / drained_share, "limit");
+        figures.extend([
+            Figure::new(format!("limit: ZADD at depth {DEPTH}"), limit, "/s"),
+            Figure::new("limit: Redis CPU", limit_cpu, "µs/op"),
+        ]);
+        figures.extend(match targets {
+            Some((bulk, drain)) => {
+                [bulk_figure.ratio_at_least(bulk), drain_figure.ratio_at_least(drain)]
+            }
+            None => [bulk_figure, drain_figure],
+        });
+        figures.extend([
+            Figure::new(format!("{name}: Redis CPU"), bulk_cpu, "µs/job"),
+            Figure::new(format!("{drain_name}: Redis CPU"), drained_cpu, "µs/job"),
+        ]);
+    }
+    Ok(figures)
 }
 
-/// Jobs per second and microseconds of Redis CPU per job, of the limit, then of bulks, then of
-/// claims with settlements.
-fn turn(store: &Store, jobs: usize, mut workload: Workload) -> Result<[(f64, f64); 3]> {
+/// The limit, then bulks, then claims with settlements: each the rate, its share of the limit (not
+/// of the limit itself), and microseconds of Redis CPU per job.
+fn turn(store: &Store, jobs: usize, keys: bool) -> Result<[f64; 8]> {
     store.fresh()?;
-    let (limit_took, limit) = store.cost(|| add(store, jobs))?;
+    let (took, cost) = store.cost(|| add(store, jobs))?;
+    let (limit, limit_cpu) = (rate(jobs, took), micros(cost.server) / jobs as f64);
     let backend = block_on(open(&store.fresh()?))?;
     let (filling, draining) = (Arc::clone(&backend), Arc::clone(&backend));
-    let filling =
-        async move { fill(&*filling, jobs, |bulk| workload.random(a_week_ago(), bulk)).await };
+    let filling = async move {
+        let mut workload = match keys {
+            true => Workload::with_seed(11).payloads(PAYLOAD),
+            false => Workload::keyless(11),
+        };
+        fill(&*filling, jobs, |bulk| workload.random(a_week_ago(), bulk)).await
+    };
     let (bulk_took, bulk) = store.cost(|| in_task(filling))?;
     let draining = async move { drain(&*draining, jobs).await };
     let (drain_took, drained) = store.cost(|| in_task(draining))?;
     block_on(backend.close())?;
-    let costs = [(limit_took, limit), (bulk_took, bulk), (drain_took, drained)];
-    Ok(costs.map(|(took, cost)| (rate(jobs, took), micros(cost.server) / jobs as f64)))
+    let pace = |took: Duration, cpu: Duration| {
+        let rate = rate(jobs, took);
+        [rate, rate / limit, micros(cpu) / jobs as f64]
+    };
+    let [bulk, bulk_share, bulk_cpu] = pace(bulk_took, bulk.server);
+    let [drained, drained_share, drained_cpu] = pace(drain_took, drained.server);
+    Ok([limit, limit_cpu, bulk, bulk_share, bulk_cpu, drained, drained_share, drained_cpu])
 }
 
 /// Additions to one sorted set on one connection, with random scores and members as large as
@@ -107,7 +101,7 @@ fn turn(store: &Store, jobs: usize, mut workload: Workload) -> Result<[(f64, f64
 /// payload. The time is without encoding.
 fn add(store: &Store, additions: usize) -> Result<Duration> {
     let mut rng = SmallRng::seed_from_u64(7);
-    let mut connection = redis::Client::open(store.redis()?.url())?.get_connection()?;
+    let mut connection = connect(store)?;
     let mut spent = Duration::ZERO;
     for done in (0..additions).step_by(DEPTH) {
         let count = DEPTH.min(additions - done);
@@ -118,15 +112,26 @@ fn add(store: &Store, additions: usize) -> Result<Duration> {
             let score = 1_700_000_000_000 + rng.random_range(0..WEEK);
             pipeline.cmd("ZADD").arg("limit").arg(score).arg(&member[..]);
         }
-        let packed = pipeline.get_packed_pipeline();
-        let start = Instant::now();
-        let replies = connection.req_packed_commands(&packed, 0, count)?;
-        spent += start.elapsed();
-        if let Some(reply) = replies.iter().find(|reply| !matches!(reply, redis::Value::Int(_))) {
-            return Err(format!("Redis replied to ZADD with {reply:?}").into());
-        }
+        spent += send(&mut connection, &pipeline, count)?;
     }
     Ok(spent)
+}
+
+/// Sends a pipeline. Returns the time without encoding.
+fn send(
+    connection: &mut redis::Connection,
+    pipeline: &redis::Pipeline,
+    commands: usize,
+) -> Result<Duration> {
+    use redis::ConnectionLike as _;
+    let packed = pipeline.get_packed_pipeline();
+    let start = Instant::now();
+    for reply in connection.req_packed_commands(&packed, 0, commands)? {
+        if let redis::Value::ServerError(error) = reply {
+            return Err(format!("Redis replied with an error: {error:?}").into());
+        }
+    }
+    Ok(start.elapsed())
 }
 
 /// One caller that schedules jobs one by one and waits for each reply. The reference is a bare

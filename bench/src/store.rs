@@ -14,7 +14,6 @@ use dq_servers::{RabbitMq, Redis, install};
 use crate::measure::{process_cpu, resident};
 use crate::plan::Result;
 
-/// A store to measure. Dropping it ends its server.
 pub(crate) struct Store {
     /// The backend's name, which is also its URL scheme.
     pub(crate) name: &'static str,
@@ -26,13 +25,8 @@ enum Kind {
     /// A directory of its own.
     Files(PathBuf),
     Redis(Redis),
-    RabbitMq {
-        server: RabbitMq,
-        /// The virtual hosts in use.
-        vhosts: RefCell<Vec<String>>,
-        /// The number of virtual hosts made so far.
-        made: Cell<usize>,
-    },
+    /// The virtual hosts in use, and the number made so far.
+    RabbitMq(RabbitMq, RefCell<Vec<String>>, Cell<usize>),
 }
 
 /// What a call took.
@@ -59,8 +53,7 @@ impl Store {
                 install::rabbitmq()?;
                 // Pending messages exceed a test server's memory limit.
                 let options = RabbitMq::options().set("vm_memory_high_watermark.absolute", "4GB");
-                let (vhosts, made) = (RefCell::default(), Cell::default());
-                Kind::RabbitMq { server: options.start(), vhosts, made }
+                Kind::RabbitMq(options.start(), RefCell::default(), Cell::default())
             }
             _ => {
                 install::redis()?;
@@ -88,9 +81,9 @@ impl Store {
                 let options = if self.name == "redis-expiry" { "?configure=true" } else { "" };
                 format!("{}://{}/0{options}", self.name, redis.address())
             }
-            Kind::RabbitMq { server, vhosts, .. } => {
+            Kind::RabbitMq(rabbit, vhosts, _) => {
                 for vhost in vhosts.take() {
-                    server.eval(&format!("rabbit_vhost:delete(<<\"{vhost}\">>, <<\"dq\">>)"));
+                    rabbit.eval(&format!("rabbit_vhost:delete(<<\"{vhost}\">>, <<\"dq\">>)"));
                 }
                 self.another()
             }
@@ -103,10 +96,10 @@ impl Store {
             Kind::Memory => "memory:".to_owned(),
             Kind::Files(dir) => format!("sqlite://{}/another.db", dir.display()),
             Kind::Redis(redis) => format!("{}?prefix=another", redis.url()),
-            Kind::RabbitMq { server, vhosts, made } => {
+            Kind::RabbitMq(rabbit, vhosts, made) => {
                 let vhost = format!("bench-{}", made.get());
                 made.set(made.get() + 1);
-                let url = server.vhost(&vhost);
+                let url = rabbit.vhost(&vhost);
                 vhosts.borrow_mut().push(vhost);
                 url
             }
@@ -119,7 +112,7 @@ impl Store {
             Kind::Memory => String::new(),
             Kind::Files(dir) => dir.join("jobs.db").display().to_string(),
             Kind::Redis(redis) => redis.address(),
-            Kind::RabbitMq { server, .. } => server.address(),
+            Kind::RabbitMq(rabbit, ..) => rabbit.address(),
         }
     }
 
@@ -129,7 +122,7 @@ impl Store {
             Kind::Memory => Ok(resident("self") as f64),
             Kind::Files(dir) => size(dir),
             Kind::Redis(_) => self.info("used_memory"),
-            Kind::RabbitMq { server, .. } => size(server.dir()),
+            Kind::RabbitMq(rabbit, ..) => size(rabbit.dir()),
         }
     }
 
@@ -138,8 +131,8 @@ impl Store {
         let seconds = match &self.kind {
             Kind::Memory | Kind::Files(_) => return Ok(None),
             Kind::Redis(_) => self.info("used_cpu_user")? + self.info("used_cpu_sys")?,
-            Kind::RabbitMq { server, .. } => {
-                let process = server.process_id().ok_or("the broker has ended")?;
+            Kind::RabbitMq(rabbit, ..) => {
+                let process = rabbit.process_id().ok_or("the broker has ended")?;
                 let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
                 // The program name, in parentheses, may contain spaces. User and kernel time are in
                 // hundredths of a second; the first field here is the state.
@@ -151,7 +144,6 @@ impl Store {
         Ok(Some(Duration::from_secs_f64(seconds)))
     }
 
-    /// Runs something and returns what it took.
     pub(crate) fn cost<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
         let server = self.cpu()?.unwrap_or_default();
         let (client, began) = (process_cpu(), Instant::now());
@@ -167,7 +159,7 @@ impl Store {
         let process = match &self.kind {
             Kind::Memory | Kind::Files(_) => None,
             Kind::Redis(redis) => redis.process_id(),
-            Kind::RabbitMq { server, .. } => server.process_id(),
+            Kind::RabbitMq(rabbit, ..) => rabbit.process_id(),
         };
         process.map_or(0, |process| resident(&process.to_string()))
     }
@@ -181,9 +173,9 @@ impl Store {
                 let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
                 Some(format!("Redis {}, without persistence", version.unwrap_or_default().trim()))
             }
-            Kind::RabbitMq { server, .. } => {
+            Kind::RabbitMq(rabbit, ..) => {
                 let [version, erlang] = ["rabbit_misc:version()", "rabbit_misc:otp_release()"]
-                    .map(|call| server.eval(call).trim_matches('"').to_owned());
+                    .map(|call| rabbit.eval(call).trim_matches('"').to_owned());
                 Some(format!("RabbitMQ {version}, Erlang {erlang}, one node, two schedulers"))
             }
         }
@@ -206,7 +198,7 @@ impl Store {
 
     pub(crate) fn rabbit(&self) -> Result<&RabbitMq> {
         match &self.kind {
-            Kind::RabbitMq { server, .. } => Ok(server),
+            Kind::RabbitMq(rabbit, ..) => Ok(rabbit),
             _ => Err(format!("{} has no RabbitMQ server", self.name).into()),
         }
     }

@@ -19,29 +19,33 @@ impl Figure {
         Self { name: name.into(), value, unit: unit.to_owned(), ratio: None, target: None }
     }
 
-    /// Adds the ratio to the value of a reference, `to`.
     pub(crate) fn compared_to(self, reference: f64, to: &str) -> Self {
         Self { ratio: Some((self.value / reference, to.to_owned())), ..self }
     }
 
-    /// Sets the highest value as the target.
     pub(crate) fn at_most(self, bound: f64) -> Self {
         let (text, met) = (format!("≤ {} {}", short(bound), self.unit), self.value <= bound);
         self.target(text, met)
     }
 
-    /// Sets the least ratio to the reference as the target.
     pub(crate) fn ratio_at_least(self, bound: f64) -> Self {
-        let Some((ratio, reference)) = self.ratio.clone() else { return self };
-        self.target(format!("≥ {bound} {reference}"), ratio >= bound)
+        self.ratio_target("≥", bound, |value| value >= bound)
     }
 
-    /// Sets a target in words, and whether it is met.
-    pub(crate) fn target(self, text: impl Into<String>, is_met: bool) -> Self {
-        Self { target: Some((text.into(), is_met)), ..self }
+    pub(crate) fn ratio_at_most(self, bound: f64) -> Self {
+        self.ratio_target("≤", bound, |value| value <= bound)
     }
 
-    /// The cells of a table row: name, value, ratio, target, and whether the target is met.
+    pub(crate) fn target(self, text: impl Into<String>, met: bool) -> Self {
+        Self { target: Some((text.into(), met)), ..self }
+    }
+
+    fn ratio_target(self, sign: &str, bound: f64, met: impl Fn(f64) -> bool) -> Self {
+        let Some((ratio, to)) = self.ratio.clone() else { return self };
+        self.target(format!("{sign} {bound} {to}"), met(ratio))
+    }
+
+    /// Name, value, ratio, target, and whether it is met.
     pub(crate) fn cells(&self) -> Vec<String> {
         let ratio = self.ratio.as_ref().map(|(ratio, to)| format!("{} {to}", short(*ratio)));
         let (target, met) = match &self.target {
@@ -68,15 +72,14 @@ fn short(value: f64) -> String {
 pub(crate) fn grouped(value: f64) -> String {
     let mut text = format!("{value:.0}");
     let first_digit = usize::from(text.starts_with('-'));
-    let mut comma = text.len();
-    while comma > first_digit + 3 {
-        comma -= 3;
-        text.insert(comma, ',');
+    let mut at = text.len();
+    while at > first_digit + 3 {
+        at -= 3;
+        text.insert(at, ',');
     }
     text
 }
 
-/// A Markdown table.
 pub(crate) fn markdown(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(head);

@@ -85,17 +85,18 @@ impl Workload {
         Self { keys: false, ..Self::with_seed(seed).payloads(PAYLOAD) }
     }
 
-    /// Gives all payloads the same length.
+    pub(crate) fn numbered_from(self, next: u64) -> Self {
+        Self { next, ..self }
+    }
+
     pub(crate) fn payloads(self, bytes: usize) -> Self {
         Self { lengths: bytes..=bytes, ..self }
     }
 
-    /// Gives each job a random one of these queues.
     pub(crate) fn spread_over(self, queues: Vec<QueueName>) -> Self {
         Self { queues, ..self }
     }
 
-    /// Generates one job.
     pub(crate) fn job(&mut self, due: Timestamp) -> NewJob {
         let number = self.next;
         self.next += 1;
@@ -113,7 +114,6 @@ impl Workload {
         self.random_within(from, WEEK, count)
     }
 
-    /// Jobs due at random within some milliseconds from `from`.
     pub(crate) fn random_within(
         &mut self,
         from: Timestamp,
@@ -136,14 +136,12 @@ impl Workload {
         (0..count).map(job).collect()
     }
 
-    /// Jobs due together, after a delay.
     pub(crate) fn after(&mut self, delay: Duration, count: usize) -> Vec<NewJob> {
         let due = now() + delay;
         (0..count).map(|_| self.job(due)).collect()
     }
 }
 
-/// Whether the job with this number has a key.
 pub(crate) const fn has_key(number: u64) -> bool {
     number.is_multiple_of(2)
 }
@@ -187,7 +185,6 @@ pub(crate) async fn one_by_one(backend: Arc<dyn Backend>, jobs: Vec<NewJob>) -> 
     Ok(start.elapsed())
 }
 
-/// Claims `max` jobs, all of which must be due.
 pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
     let wants = [Want::new(queue(), max, Duration::from_secs(300))];
     let claimed = backend.claim(ClaimParams::new(&wants, max, "dq-bench")).await?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::peer::{Due, Peer};
+use super::peer::Peer;
 use super::worker::{Run, Worker};
 use crate::measure::micros;
 use crate::plan::Result;
@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::table::grouped;
 
 type Rows = Vec<(String, String)>;
-type Measure = fn(&Peer, &Store, &Sizes) -> Result<Rows>;
+type Measure = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
 
 pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("bulk", bulk),
@@ -23,6 +23,8 @@ pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("kill", kill),
 ];
 
+/// Delay for jobs that stay pending during all measurements.
+const FAR: Duration = Duration::from_secs(24 * 3_600);
 /// Time for a worker to start and run a measurement's jobs.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long to wait for a killed worker's jobs. By default, Celery gives a lost worker's job to
@@ -34,7 +36,7 @@ pub(crate) struct Sizes {
     single: usize,
     no_op: usize,
     /// Pending jobs besides the ones that come due.
-    pub(super) pending: Vec<usize>,
+    pending: &'static [usize],
     late_rate: usize,
     late_seconds: usize,
     idle: Duration,
@@ -42,31 +44,35 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn full() -> Self {
-        Self {
-            bulk: 100_000,
-            single: 2_000,
-            no_op: 20_000,
-            pending: vec![10_000, 100_000],
-            late_rate: 200,
-            late_seconds: 10,
-            idle: Duration::from_secs(20),
-            killed: 200,
-        }
-    }
+    pub(crate) const FULL: Self = Self {
+        bulk: 100_000,
+        single: 2_000,
+        no_op: 20_000,
+        pending: &[10_000, 100_000],
+        late_rate: 200,
+        late_seconds: 10,
+        idle: Duration::from_secs(20),
+        killed: 200,
+    };
+    pub(crate) const QUICK: Self = Self {
+        bulk: 1_000,
+        single: 50,
+        no_op: 500,
+        pending: &[1_000],
+        late_rate: 50,
+        late_seconds: 2,
+        idle: Duration::from_secs(2),
+        killed: 40,
+    };
+}
 
-    pub(super) fn quick() -> Self {
-        Self {
-            bulk: 1_000,
-            single: 50,
-            no_op: 500,
-            pending: vec![1_000],
-            late_rate: 50,
-            late_seconds: 2,
-            idle: Duration::from_secs(2),
-            killed: 40,
-        }
-    }
+fn in_future() -> Result<i64> {
+    millis_from_now(FAR)
+}
+
+fn millis_from_now(after: Duration) -> Result<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)? + after;
+    Ok(i64::try_from(since.as_millis())?)
 }
 
 /// A row with the server's CPU microseconds per job, if there is a server.
@@ -80,11 +86,10 @@ fn busy_row(
     Some((name.to_owned(), format!("{busy:.1}")))
 }
 
-/// Stores delayed jobs by the fastest way of the library.
-fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
+fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let (bytes, busy) = (store.bytes()?, store.cpu()?);
-    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", Due::Tomorrow)?;
+    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", in_future()?, 0)?;
     let jobs = sizes.bulk as f64;
     let bytes = (store.bytes()? - bytes) / jobs;
     let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), grouped(jobs / seconds))];
@@ -93,20 +98,18 @@ fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(rows)
 }
 
-/// Stores delayed jobs by one caller who waits for each reply.
-fn single(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
+fn single(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
-    let seconds = peer.store(&store.address(), sizes.single, "single", Due::Tomorrow)?;
+    let seconds = peer.store(&store.address(), sizes.single, "single", in_future()?, 0)?;
     let rate = grouped(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
 
-/// Runs due jobs with empty handlers.
-fn no_op(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
+fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
     let jobs = sizes.no_op.min(peer.max_due);
-    peer.store(&address, jobs, "bulk", Due::Now)?;
+    peer.store(&address, jobs, "bulk", 0, 0)?;
     let busy = store.cpu()?;
     let worker = Worker::start(peer, &address, 0)?;
     let runs = worker.runs(jobs, PATIENCE);
@@ -127,17 +130,18 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok([(name, format!("{}{note}", grouped(rate)))].into_iter().chain(busy).collect())
 }
 
-/// Runs jobs that come due one after the other, beside others that stay pending.
-fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
+fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows> {
     let mut rows = Vec::new();
-    for &pending in &sizes.pending {
+    let pending = sizes.pending.iter().copied().chain(million.then_some(1_000_000));
+    for pending in pending {
         store.fresh()?;
         let address = store.address();
-        peer.store(&address, pending, "bulk", Due::Tomorrow)?;
+        peer.store(&address, pending, "bulk", in_future()?, 0)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
-        let due = Due::Soon { per_second: sizes.late_rate };
-        peer.store(&address, count, "bulk", due)?;
+        // After all are stored.
+        let first = millis_from_now(Duration::from_secs(6))?;
+        peer.store(&address, count, "bulk", first, sizes.late_rate)?;
         let runs = worker.runs(count, PATIENCE);
         let name = format!(
             "lateness, {} due a second beside {pending}: p50 / p99 / max, ms",
@@ -148,17 +152,15 @@ fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(rows)
 }
 
-/// Starts a worker and waits until it has run a job.
 fn ready(peer: &Peer, address: &str) -> Result<Worker> {
     let worker = Worker::start(peer, address, 0)?;
-    peer.store(address, 1, "single", Due::Now)?;
+    peer.store(address, 1, "single", 0, 0)?;
     match worker.runs(1, PATIENCE).is_empty() {
         true => Err(format!("{} has run no job within {PATIENCE:?}", peer.name).into()),
         false => Ok(worker),
     }
 }
 
-/// The text of a cell: quantiles in milliseconds, and what is odd about the runs.
 fn lateness(runs: &[Run], expected: usize) -> String {
     let mut times: Vec<i64> = runs.iter().map(|run| run.lateness).collect();
     times.sort_unstable();
@@ -174,8 +176,7 @@ fn lateness(runs: &[Run], expected: usize) -> String {
     text
 }
 
-/// Counts the commands of a worker without jobs.
-fn idle(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
+fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     if store.redis().is_err() {
         return Ok(Vec::new());
     }
@@ -194,11 +195,10 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 
-/// Kills a worker, and waits until another one has run its jobs.
-fn kill(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
+fn kill(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
-    peer.store(&address, sizes.killed, "bulk", Due::Now)?;
+    peer.store(&address, sizes.killed, "bulk", 0, 0)?;
     let worker = Worker::start(peer, &address, 500)?;
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
     let mut count = |runs: Vec<Run>| {

@@ -8,66 +8,93 @@ mod worker;
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
 use measure::{MEASUREMENTS, Sizes};
 pub(crate) use own::run as own_program;
 pub(crate) use peer::OWN_PROGRAM;
-use peer::{PEERS, Peer};
+use peer::Peer;
 
 use crate::plan::Result;
 use crate::store::Store;
 use crate::table::markdown;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// Measures only this peer.
-    #[arg(long, value_name = "PEER")]
-    #[arg(value_parser = PossibleValuesParser::new(PEERS.map(|(peer, _)| peer)))]
+const USAGE: &str = "\
+Compares dq on Redis and on SQLite with other libraries and prints a table for each.
+
+usage: dq-bench peers [--only PEER]… [--measure NAME]… [--quick] [--million]
+
+  --only PEER     measures only these: dq, asynq, bullmq, celery, redisson, apalis; dq-sqlite, apalis-sqlite
+  --measure NAME  makes only these measurements: bulk, single, no-op, late, idle, kill
+  --quick         uses small sizes: a test of the programs, not a measurement
+  --million       lateness beside a million pending jobs, too
+  --help          prints this text
+
+The programs need Go 1.25, Node.js 20, Python 3 with venv, and a JDK 17 with Maven on the PATH; a peer whose
+tools are missing is named and left out.";
+
+#[derive(Debug, Default)]
+struct Options {
     only: Vec<String>,
-    /// Makes only this measurement.
-    #[arg(long, value_name = "NAME")]
-    #[arg(value_parser = PossibleValuesParser::new(MEASUREMENTS.map(|(name, _)| name)))]
-    measure: Vec<String>,
-    /// Uses small sizes: a test of the programs, not a measurement.
-    #[arg(long)]
+    measurements: Vec<String>,
     quick: bool,
-    /// Also measures lateness beside a million pending jobs.
-    #[arg(long)]
     million: bool,
 }
 
-impl Options {
-    fn sizes(&self) -> Sizes {
-        let mut sizes = if self.quick { Sizes::quick() } else { Sizes::full() };
-        sizes.pending.extend(self.million.then_some(1_000_000));
-        sizes
+fn parse(arguments: &[&str]) -> Result<Option<Options>> {
+    use lexopt::prelude::{Long, ValueExt};
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut options = Options::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("only") => options.only.push(parser.value()?.string()?),
+            Long("measure") => options.measurements.push(parser.value()?.string()?),
+            Long("quick") => options.quick = true,
+            Long("million") => options.million = true,
+            Long("help") => return Ok(None),
+            _ => return Err(argument.unexpected().into()),
+        }
+    }
+    let names = |known: Vec<&str>, given: &[String], what: &str| match given
+        .iter()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        Some(name) => Err(format!("there is no {what} {name:?}: choose from {known:?}")),
+        None => Ok(()),
+    };
+    names(peer::PEERS.map(|known| known.0).to_vec(), &options.only, "peer")?;
+    names(MEASUREMENTS.map(|known| known.0).to_vec(), &options.measurements, "measurement")?;
+    Ok(Some(options))
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    match parse(arguments)? {
+        Some(options) => compare(&options),
+        None => {
+            println!("{USAGE}");
+            Ok(())
+        }
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let sizes = options.sizes();
-    let stores = ["redis", "sqlite"].map(|store| Ok((store, build(store, &options.only)?)));
-    // All peers are built before the first measurement.
-    let stores: Vec<(&str, Vec<Peer>)> = stores.into_iter().collect::<Result<_>>()?;
+fn compare(options: &Options) -> Result<()> {
+    let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     let mut failed = Vec::new();
-    for (store, peers) in stores.into_iter().filter(|(_, peers)| !peers.is_empty()) {
+    let stores = ["redis", "sqlite"].map(|store| Ok((store, build(store, &options.only)?)));
+    for (store, peers) in stores.into_iter().collect::<Result<Vec<_>>>()? {
+        if peers.is_empty() {
+            continue;
+        }
         let files = tempfile::tempdir_in(directory())?;
         let store = Store::start(store, files.path())?;
-        failed.extend(measure(&peers, &store, &sizes, &options.measure));
+        failed.extend(measure(&peers, &store, &sizes, options));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-/// Whether a name is in a list of choices. An empty list chooses all.
-fn is_chosen(choices: &[String], name: &str) -> bool {
-    choices.is_empty() || choices.iter().any(|choice| choice == name)
-}
-
-/// Builds a store's chosen peers. A peer that cannot be built is left out unless it was named.
+/// Builds a store's peers, or only the ones named in `only`.
 fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
-    let of_store = PEERS.into_iter().filter(|(_, peer_store)| *peer_store == store);
-    for (name, _) in of_store.filter(|(name, _)| is_chosen(only, name)) {
+    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    for (name, _) in peer::PEERS.into_iter().filter(|(name, of)| *of == store && is_chosen(name)) {
         match Peer::build(name, &directory().join(name)) {
             Ok(peer) => peers.push(peer),
             Err(error) if only.is_empty() => eprintln!("{name} is left out: {error}"),
@@ -78,48 +105,42 @@ fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
 }
 
 /// Measures peers on one store and prints the table. Returns the failed measurements.
-fn measure(peers: &[Peer], store: &Store, sizes: &Sizes, only: &[String]) -> Vec<String> {
-    let mut table = Table { columns: peers.len(), rows: Vec::new() };
+fn measure(peers: &[Peer], store: &Store, sizes: &Sizes, options: &Options) -> Vec<String> {
+    // In the order in which they were first set.
+    let mut rows: Vec<Vec<String>> = Vec::new();
     let mut failed = Vec::new();
-    for (name, measure) in MEASUREMENTS.into_iter().filter(|(name, _)| is_chosen(only, name)) {
+    let is_chosen = |name: &str| {
+        options.measurements.is_empty() || options.measurements.iter().any(|only| only == name)
+    };
+    for (name, measure) in MEASUREMENTS.into_iter().filter(|(name, _)| is_chosen(name)) {
         // Peers take turns in each measurement, so a busy minute on the machine hits several.
         for (column, peer) in peers.iter().enumerate() {
             eprintln!("{name}: {}", peer.name);
-            match measure(peer, store, sizes) {
-                Ok(rows) => rows.into_iter().for_each(|(row, value)| table.set(row, column, value)),
+            let measured = match measure(peer, store, sizes, options.million) {
+                Ok(measured) => measured,
                 Err(error) => {
                     eprintln!("  {error}");
                     failed.push(format!("{name} of {}", peer.name));
+                    continue;
                 }
+            };
+            for (row, value) in measured {
+                eprintln!("  {row}: {value}");
+                let at = rows.iter().position(|cells| cells[0] == row).unwrap_or_else(|| {
+                    let empty = vec!["–".to_owned(); peers.len()];
+                    rows.push([vec![row], empty].concat());
+                    rows.len() - 1
+                });
+                rows[at][column + 1] = value;
             }
         }
     }
     let names = peers.iter().map(|peer| format!("{} {}", peer.name, peer.version));
     let head: Vec<String> = std::iter::once(String::new()).chain(names).collect();
-    println!("{}", markdown(&head, table.rows));
+    println!("{}", markdown(&head, rows));
     failed
 }
 
-/// A column for each peer. Rows keep the order in which they were first set.
-struct Table {
-    columns: usize,
-    /// Each row's name, then its cells.
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn set(&mut self, row: String, column: usize, value: String) {
-        eprintln!("  {row}: {value}");
-        let index = self.rows.iter().position(|cells| cells[0] == row).unwrap_or_else(|| {
-            let empty = vec!["–".to_owned(); self.columns];
-            self.rows.push([vec![row], empty].concat());
-            self.rows.len() - 1
-        });
-        self.rows[index][column + 1] = value;
-    }
-}
-
-/// The directory of all peers' builds.
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers")
 }

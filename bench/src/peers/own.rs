@@ -23,7 +23,6 @@ struct Job {
     due: i64,
 }
 
-/// Does one command of the peers' protocol, `store` or `work`.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let argument = |n: usize| arguments.get(n).copied().ok_or("an argument is missing");
     let address = argument(1)?;
@@ -36,7 +35,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// The store's URL; a file's path has a slash, a server's address has none.
 fn url(address: &str) -> String {
     match address.contains('/') {
         true => format!("sqlite://{address}"),

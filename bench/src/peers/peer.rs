@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::plan::{CHILD, Result};
 
@@ -99,36 +98,22 @@ impl Peer {
         program
     }
 
-    /// Stores jobs and returns the seconds measured by the program. The README explains `how`.
-    pub(crate) fn store(&self, address: &str, count: usize, how: &str, due: Due) -> Result<f64> {
-        let from_now = |seconds| SystemTime::now() + Duration::from_secs(seconds);
-        let (first, rate) = match due {
-            Due::Now => (0, 0),
-            Due::Soon { per_second } => (millis_since_1970(from_now(6))?, per_second),
-            Due::Tomorrow => (millis_since_1970(from_now(86_400))?, 0),
-        };
+    /// Stores jobs and returns the seconds measured by the program. The README explains `how`,
+    /// `first` and `rate`.
+    pub(crate) fn store(
+        &self,
+        address: &str,
+        count: usize,
+        how: &str,
+        first: i64,
+        rate: usize,
+    ) -> Result<f64> {
         let mut program = self.command("store", address);
         program.args([count.to_string(), how.to_owned(), first.to_string(), rate.to_string()]);
         let output = run(&mut program)?;
         let seconds = output.trim().parse();
         seconds.map_err(|_| format!("{} printed {output:?}, not a number", self.name).into())
     }
-}
-
-/// When the stored jobs of a peer are due.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Due {
-    Now,
-    /// Six seconds later, when all are stored, so many a second.
-    Soon {
-        per_second: usize,
-    },
-    /// After all measurements.
-    Tomorrow,
-}
-
-fn millis_since_1970(time: SystemTime) -> Result<u128> {
-    Ok(time.duration_since(UNIX_EPOCH)?.as_millis())
 }
 
 fn run(command: &mut Command) -> Result<String> {

@@ -26,7 +26,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process whose handlers take `millis` each.
     pub(crate) fn start(peer: &Peer, address: &str, millis: u64) -> Result<Self> {
         let mut command = peer.command("work", address);
         command.arg(millis.to_string()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -79,7 +78,6 @@ impl Drop for Worker {
     }
 }
 
-/// Parses a line `NUMBER DUE_MILLIS STARTED_MICROS`.
 fn parse(line: &str) -> Option<Run> {
     let mut numbers = line.split(' ').map(str::parse::<i64>);
     let (Some(Ok(number)), Some(Ok(due)), Some(Ok(started)), None) =

@@ -17,7 +17,6 @@ const TARGET: Duration = Duration::from_secs(2);
 
 const CALLERS: usize = 8;
 
-/// Opens an empty log, one with pending jobs, and one with as many cancels.
 pub(crate) fn open(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let count = plan.full_or_quick(100_000, 10_000);
     let url = store.fresh()?;
@@ -88,7 +87,6 @@ fn open_in_child(plan: &Plan, url: &str) -> Result<[f64; 2]> {
     })
 }
 
-/// The child process: opens the log and prints milliseconds and bytes.
 pub(crate) fn reader(url: &str) -> Result<()> {
     block_on(async {
         let (start, before) = (Instant::now(), resident("self"));

@@ -28,7 +28,6 @@ impl From<Times> for Quantiles {
     }
 }
 
-/// The figures at one number of pending jobs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Point {
     pub(super) pending: usize,
@@ -38,7 +37,6 @@ pub(super) struct Point {
     pub(super) store_bytes: f64,
     /// Process growth in bytes per pending job.
     pub(super) process_bytes: f64,
-    /// Bytes of the server in memory; zero without a server.
     pub(super) server_resident: u64,
     /// Milliseconds per call for one job.
     pub(super) schedule: Quantiles,
@@ -64,7 +62,6 @@ pub(super) struct Idle {
     pub(super) commands: Option<f64>,
 }
 
-/// Fills an empty store step by step, and measures at each number of pending jobs.
 pub(super) async fn points(
     plan: &Plan,
     store: &Store,
@@ -86,7 +83,6 @@ pub(super) async fn points(
     Ok(points)
 }
 
-/// A store that is filled step by step.
 struct Filling<'a> {
     plan: &'a Plan,
     dq: &'a Dq,
@@ -94,10 +90,8 @@ struct Filling<'a> {
     queues: Vec<QueueName>,
     workload: Workload,
     pending: usize,
-    /// Bytes in the store before the first job.
-    empty_store: f64,
-    /// Bytes of this process before the first job.
-    empty_process: u64,
+    /// Bytes in the store and in this process before the first job.
+    empty: (f64, u64),
 }
 
 impl<'a> Filling<'a> {
@@ -108,21 +102,18 @@ impl<'a> Filling<'a> {
         queues: Vec<QueueName>,
     ) -> Result<Self> {
         let workload = Workload::with_seed(21).payloads(PAYLOAD).spread_over(queues.clone());
-        let (empty_store, empty_process) = (0.0, 0);
-        let mut filling =
-            Self { plan, dq, store, queues, workload, pending: 0, empty_store, empty_process };
+        let mut filling = Self { plan, dq, store, queues, workload, pending: 0, empty: (0.0, 0) };
         // Excludes what the first calls load and create.
         filling.claim_and_settle(1).await?;
-        (filling.empty_store, filling.empty_process) = (store.bytes()?, resident("self"));
+        filling.empty = (store.bytes()?, resident("self"));
         Ok(filling)
     }
 
-    /// Fills the store up to `pending` jobs and measures.
     async fn point(&mut self, pending: usize) -> Result<Point> {
         let calls = self.plan.full_or_quick(1_000, 20);
         let bulk_rate = self.fill(pending).await?;
-        let store_bytes = (self.store.bytes()? - self.empty_store) / pending as f64;
-        let grown = resident("self").saturating_sub(self.empty_process);
+        let store_bytes = (self.store.bytes()? - self.empty.0) / pending as f64;
+        let grown = resident("self").saturating_sub(self.empty.1);
         let [schedule, cancel] = self.schedule_and_cancel(calls).await?;
         let claim_and_settle = self.claim_and_settle(calls).await?;
         let stats = self.stats(calls.min(50)).await?;
@@ -179,7 +170,6 @@ impl<'a> Filling<'a> {
         Ok([scheduled, cancelled].map(|times| Times::new(times).into()))
     }
 
-    /// Stores jobs one by one, each due at once, and times its claim and settlement.
     async fn claim_and_settle(&mut self, calls: usize) -> Result<Quantiles> {
         let backend = self.dq.backend();
         let mut times = Vec::new();
@@ -257,7 +247,6 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// The costs of this process and the server within a time.
     async fn observe(&self, window: Duration) -> Result<Idle> {
         let look = || {
             let commands = self.store.info("total_commands_processed").ok();

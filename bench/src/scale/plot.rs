@@ -38,13 +38,11 @@ impl Axis {
         Self { low, high: high.max(low + 1), from, to }
     }
 
-    /// The coordinate of a value.
     fn place(&self, value: f64) -> f64 {
         let share = (value.log10() - f64::from(self.low)) / f64::from(self.high - self.low);
         self.from + share * (self.to - self.from)
     }
 
-    /// The powers of ten, with their labels.
     fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         (self.low..=self.high).map(|power| {
             let value = 10_f64.powi(power);
@@ -114,4 +112,21 @@ pub(super) fn plot(title: &str, lines: &[Line]) -> String {
         );
     }
     svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_all_values_between_whole_powers_of_ten() {
+        let axis = Axis::over([0.3, 45.0, f64::NAN, 0.0].into_iter(), 100.0, 400.0);
+        assert_eq!((axis.low, axis.high), (-1, 2));
+        assert_eq!([0.1, 1.0, 100.0].map(|value| axis.place(value).round()), [100.0, 200.0, 400.0]);
+        let labels: Vec<_> = axis.ticks().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["0.1", "1", "10", "100"]);
+        let large = Axis::over([1_000.0, 1e9].into_iter(), 0.0, 1.0);
+        let labels: Vec<_> = large.ticks().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["1k", "10k", "100k", "1M", "10M", "100M", "1e9"]);
+    }
 }
