@@ -58,11 +58,6 @@ impl Fixture {
         let announcement = Announcement::new(name, info, 7.days());
         self.ops.dq().backend().announce(announcement).await.unwrap();
     }
-
-    async fn jobs(&self, queue: &str) -> usize {
-        let handle = self.ops.dq().queue(queue).unwrap();
-        handle.browse(JobState::Ready).await.unwrap().jobs.len()
-    }
 }
 
 fn nightly(queue: &str) -> ScheduleDefinition {
@@ -191,58 +186,6 @@ async fn a_schedule_that_repeats_within_a_second_is_a_finding() {
     assert_eq!((&*finding.severity, &*finding.code), ("warning", "schedules.rapid"));
     assert!(finding.cause.contains("rapid (every 10ms)"), "{}", finding.cause);
     assert!(finding.remedy.contains("at least 1s"), "{}", finding.remedy);
-}
-
-#[tokio::test]
-async fn schedules_are_changed() {
-    let fixture = Fixture::new().await;
-    fixture.nightly("report", "REPORT").await;
-    let session = fixture.session(Role::Operator);
-    assert!(!session.put_schedule("report", &nightly("REPORT")).await.unwrap());
-    assert!(session.pause_schedule("report").await.unwrap());
-    assert!(!session.pause_schedule("report").await.unwrap());
-    assert!(session.schedules().await.unwrap()[0].paused);
-    assert!(session.resume_schedule("report").await.unwrap());
-    assert!(!session.resume_schedule("report").await.unwrap());
-
-    session.skip_next("report").await.unwrap();
-    let next = session.schedules().await.unwrap()[0].next_due;
-    assert_eq!(next, at("2027-03-29T00:30:00Z"));
-    let run = session.run_schedule("report").await.unwrap();
-    assert_eq!((run.result, run.due), (ScheduleResult::Created, at(START)));
-    let (after, until) = (at("2027-03-20T12:00:00Z"), at("2027-03-23T12:00:00Z"));
-    let backfill = async || {
-        let report = session.backfill("report", after, until).await.unwrap();
-        (report.changed, report.existing)
-    };
-    assert_eq!(backfill().await, (3, 0));
-    fixture.clock.advance(1.millis());
-    assert_eq!(backfill().await, (0, 3), "they are there already");
-    assert_eq!(fixture.jobs("REPORT").await, 4);
-    assert!(session.backfill("report", until, after).await.is_err());
-
-    session.remove_schedule("report").await.unwrap();
-    assert!(session.schedules().await.unwrap().is_empty());
-    assert_eq!(fixture.jobs("REPORT").await, 4, "jobs of earlier occurrences still run");
-    assert!(is_gone(session.remove_schedule("report").await));
-    assert!(is_gone(session.pause_schedule("report").await));
-    assert!(is_gone(session.resume_schedule("report").await));
-    assert!(is_gone(session.skip_next("report").await));
-    assert!(is_gone(session.run_schedule("report").await));
-    assert!(is_gone(session.backfill("report", after, until).await));
-}
-
-#[tokio::test]
-async fn a_run_beside_a_live_job_is_kept() {
-    let fixture = Fixture::new().await;
-    let mut every = ScheduleDefinition::default();
-    (every.queue, every.every) = ("SYNC".to_owned(), Some("1h".to_owned()));
-    let session = fixture.session(Role::Operator);
-    session.put_schedule("sync", &every).await.unwrap();
-    assert_eq!(session.run_schedule("sync").await.unwrap().result, ScheduleResult::Created);
-    assert_eq!(session.run_schedule("sync").await.unwrap().result, ScheduleResult::Kept);
-    let shown = session.recurring("sync", 1).await.unwrap();
-    assert_eq!((shown.schedule.every_ms, shown.next[0].local.as_deref()), (Some(3_600_000), None));
 }
 
 #[tokio::test]

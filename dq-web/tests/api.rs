@@ -158,16 +158,6 @@ async fn a_change_that_selects_nothing_or_says_more_than_it_may_is_refused() {
     assert_eq!(job["state"], json!("scheduled"), "{job}");
 }
 
-#[tokio::test]
-async fn a_purge_names_its_queue() {
-    let fixture = Fixture::start("").await;
-    fixture.schedule("MAIL", "a", "1", Due::After(1.hours())).await;
-    let purge = async |body| fixture.send(ADMIN, "POST", "/v1/queues/MAIL:purge", body).await;
-    assert_eq!(purge(None).await.status, 400);
-    assert_eq!(purge(Some(r#"{"confirm":"mail"}"#)).await.status, 409);
-    assert_eq!(purge(Some(r#"{"confirm":"MAIL"}"#)).await.json(), json!({"changed": 1}));
-}
-
 /// The router has one route for a resource and its actions, and reports both.
 #[tokio::test]
 async fn an_address_has_the_methods_that_it_says() {

@@ -11,37 +11,6 @@ use dq_ops::{Actor, BulkAction, Ops, OpsError, Role, ScheduleRequest, ScheduleRe
 use crate::ops::fixture::{Fixture, key, with_error, with_key_prefix};
 
 #[tokio::test]
-async fn actions_change_jobs_and_say_why_they_cannot() {
-    let fixture = Fixture::new().await;
-    let admin = fixture.admin();
-    fixture.schedule("a", "1", Due::After(1.hours())).await;
-    let moved = admin.reschedule(&fixture.queue, &key("a"), Due::After(2.hours())).await.unwrap();
-    assert_eq!(moved.due, fixture.clock.now() + 2.hours());
-    admin.run_now(&fixture.queue, &key("a")).await.unwrap();
-    let job = fixture.claim().await.remove(0);
-    let error = admin.cancel(&fixture.queue, &key("a")).await.unwrap_err();
-    assert!(matches!(error, OpsError::Conflict { .. }), "{error}");
-    fixture.settle(&job, Verdict::Done).await;
-    let error = admin.cancel(&fixture.queue, &Target::Id(job.job.id)).await.unwrap_err();
-    assert!(matches!(error, OpsError::Conflict { .. }), "it has ended: {error}");
-    let error = admin.cancel(&fixture.queue, &key("a")).await.unwrap_err();
-    assert!(matches!(error, OpsError::NotFound { .. }), "{error}");
-
-    fixture.schedule("b", "1", Due::After(1.hours())).await;
-    admin.cancel(&fixture.queue, &key("b")).await.unwrap();
-
-    let ids = fixture.dead(&["boom"]).await;
-    admin.replay(&fixture.queue, &Target::Id(ids[0])).await.unwrap();
-    let error = admin.remove(&fixture.queue, &Target::Id(ids[0])).await.unwrap_err();
-    assert!(matches!(error, OpsError::Conflict { .. }), "it is not dead: {error}");
-
-    let error = admin.purge(&fixture.queue, "mail").await.unwrap_err();
-    assert!(matches!(error, OpsError::Conflict { .. }), "{error}");
-    assert_eq!(admin.queue(&fixture.queue).await.unwrap().ready, 1);
-    assert_eq!(admin.purge(&fixture.queue, "MAIL").await.unwrap().changed, 1);
-}
-
-#[tokio::test]
 async fn dead_jobs_are_grouped_by_error_and_replayed_by_group() {
     let fixture = Fixture::new().await;
     fixture.dead(&["order 1 not found", "connect refused", "order 22 not found"]).await;

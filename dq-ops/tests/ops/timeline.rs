@@ -6,36 +6,6 @@ use dq_ops::{EventKind, OpsError, Role, WaitReason};
 use crate::ops::fixture::{Fixture, key};
 
 #[tokio::test]
-async fn the_timeline_tells_why_a_job_does_not_run() {
-    let fixture = Fixture::new().await;
-    fixture.schedule("order", "1", Due::After(1.minutes())).await;
-    let session = fixture.session(Role::Viewer);
-    let timeline = async || session.timeline(&fixture.queue, &key("order")).await.unwrap();
-    assert_eq!(timeline().await.now, Some(WaitReason::NotDue { in_ms: 60_000 }));
-
-    fixture.clock.advance(1.minutes());
-    assert_eq!(timeline().await.now, Some(WaitReason::NoRunner));
-    fixture.admin().pause(&fixture.queue).await.unwrap();
-    assert_eq!(timeline().await.now, Some(WaitReason::Paused));
-    fixture.admin().resume(&fixture.queue).await.unwrap();
-
-    fixture.clock.advance(4.millis());
-    let job = fixture.claim().await.remove(0);
-    let seen = timeline().await;
-    assert_eq!(seen.now, Some(WaitReason::Running { worker: Some("web-3".to_owned()) }));
-    let claimed = EventKind::Claimed { worker: Some("web-3".to_owned()), late_ms: Some(4) };
-    assert_eq!(seen.events.last().unwrap().kind, claimed);
-
-    fixture.settle(&job, Verdict::retry(Due::After(5.seconds()), "connect refused")).await;
-    let kinds: Vec<_> = timeline().await.events.into_iter().map(|event| event.kind).collect();
-    let failed = EventKind::Failed { error: "connect refused".to_owned(), attempt: 1 };
-    assert_eq!(kinds, [EventKind::Scheduled, failed]);
-
-    let missing = session.timeline(&fixture.queue, &key("other")).await.unwrap_err();
-    assert!(matches!(missing, OpsError::NotFound { job: Some(_), .. }));
-}
-
-#[tokio::test]
 async fn each_error_stands_beside_the_attempt_that_it_ended() {
     let fixture = Fixture::new().await;
     // A job that failed twice and then died.
@@ -160,6 +130,8 @@ async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
     // This runner may serve the queue without announcing it.
     assert_eq!(announce(2, 1).await.0, WaitReason::Unknown);
     assert_eq!(announce(1, 0).await.0, WaitReason::Claimable);
+    fixture.admin().pause(&fixture.queue).await.unwrap();
+    assert_eq!(announce(1, 0).await.0, WaitReason::Paused);
     let queue = fixture.admin().queue(&fixture.queue).await.unwrap();
     assert_eq!(queue.lateness.unwrap().p99_ms, 2);
     assert_eq!((queue.runners, queue.free_slots), (Some(1), Some(1)));
