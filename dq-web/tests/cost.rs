@@ -6,16 +6,15 @@
 //! `DQ_COST_PENDING` sets the job count, and `DQ_COST_ROUNDS` the rounds.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{ADMIN, Fixture};
+use crate::support::{ADMIN, Fixture, events};
 use dq_core::{
     Backend as _, ClaimParams, Dq, Due, DurationExt, QueueName, Settlement, Verdict, Want,
 };
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
 /// Queues that share the pending jobs.
@@ -73,21 +72,15 @@ struct OpenPage([JoinHandle<()>; 2]);
 
 impl OpenPage {
     /// Opens the page; returns after its first event.
-    async fn of(fixture: &std::sync::Arc<Fixture>) -> Self {
-        const MAX_WAIT: Duration = Duration::from_secs(600);
-        let opened = tokio::time::timeout(MAX_WAIT, Self::open(fixture)).await;
-        opened.expect("the overview is shown and an event of it received")
-    }
-
-    async fn open(fixture: &std::sync::Arc<Fixture>) -> Self {
+    async fn open(fixture: &Arc<Fixture>) -> Self {
         let address = fixture.address;
-        let mut stream = Self::listen(address).await;
+        let (mut stream, _) = events::wait_for(address, "", "event: overview").await;
         let events = async move {
             let mut part = [0; 4096];
             loop {
                 while stream.read(&mut part).await.unwrap() > 0 {}
                 // The server ends a stream after some seconds; browsers then reconnect.
-                stream = Self::listen(address).await;
+                stream = events::open(address, "").await;
             }
         };
         Self::read(fixture).await;
@@ -101,24 +94,8 @@ impl OpenPage {
         Self([tokio::spawn(events), tokio::spawn(pages)])
     }
 
-    async fn listen(address: SocketAddr) -> TcpStream {
-        let request = format!(
-            "GET /v1/events HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {ADMIN}\r\n\r\n"
-        );
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let (mut part, mut text) = ([0; 4096], String::new());
-        while !text.contains("event: overview") {
-            let read = stream.read(&mut part).await.unwrap();
-            assert!(read > 0, "the events end: {text}");
-            text += &String::from_utf8_lossy(&part[..read]);
-            assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-        }
-        stream
-    }
-
     async fn read(fixture: &Fixture) {
-        assert_eq!(fixture.send(ADMIN, "GET", "/", None).await.status, 200);
+        assert_eq!(fixture.get(ADMIN, "/").await.status, 200);
     }
 
     /// Closes the page, which must still be open.
@@ -148,7 +125,7 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
             |number: u64| Due::After(1.days() + Duration::from_millis(number * 17 % 86_400_000));
         schedule(&dq, &format!("PENDING_{queue}"), plan.pending / QUEUES, due).await;
     }
-    let fixture = std::sync::Arc::new(Fixture::of(dq.clone(), directory).await);
+    let fixture = Arc::new(Fixture::of(dq.clone(), directory).await);
     let mut table = format!(
         "{name}, {} pending jobs, {} requests of each page\n\n| Page | p50 ms | p99 ms | max ms |\n\
          |---|---|---|---|\n",
@@ -187,7 +164,7 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..plan.rounds {
         without.push(claim_rate(&dq, plan.claimed).await);
-        let page = OpenPage::of(&fixture).await;
+        let page = OpenPage::open(&fixture).await;
         with.push(claim_rate(&dq, plan.claimed).await);
         page.close();
     }
