@@ -313,6 +313,10 @@ async fn markup_stays_text_on_every_page() {
     fixture.store.announce(unreadable).await.unwrap();
 
     let encoded: String = queue.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let schedule = format!("/v1/schedules/{encoded}");
+    let definition = serde_json::json!({"queue": queue, "every": "90s", "payload": MARKUP});
+    let put = fixture.send(OPERATOR, "PUT", &schedule, Some(&definition.to_string())).await;
+    assert_eq!(put.status, 200, "{put:?}");
     let markup = "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E";
     let mut pages = vec![
         "/".to_owned(),
@@ -327,6 +331,11 @@ async fn markup_stays_text_on_every_page() {
         format!("/?lang={markup}&done={markup}"),
         format!("/{markup}"),
         format!("/v1/queues/{encoded}/{markup}"),
+        "/schedules".to_owned(),
+        format!("/schedule?name={encoded}"),
+        format!("/schedule?name=no{encoded}"),
+        "/forecast".to_owned(),
+        format!("/forecast?window={markup}"),
     ];
     for state in ["scheduled", "ready", "running", "dead", "ended"] {
         pages.push(format!("/jobs?queue={encoded}&state={state}"));
@@ -343,7 +352,7 @@ async fn markup_stays_text_on_every_page() {
             }
         }
         // These pages show nothing of it, or only percent-encoded.
-        let silent = ["/v1/", "/?lang=", "/%3Cimg", "/audit"];
+        let silent = ["/v1/", "/?lang=", "/%3Cimg"];
         let is_silent = silent.iter().any(|it| page.starts_with(it)) || page.contains("&do=%3C");
         assert!(is_silent || reply.body.contains("&#60;img"), "{page}: {}", reply.body);
         assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
