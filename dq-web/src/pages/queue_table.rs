@@ -159,7 +159,7 @@ mod tests {
     fn queue(name: &str, scheduled: u64, ready: u64) -> QueueSummary {
         let json = serde_json::json!({
             "queue": name, "scheduled": scheduled, "ready": ready, "running": 0, "dead": 0,
-            "paused": false, "oldest_ready_ms": 0, "runners": 1,
+            "paused": false, "next_due": null, "oldest_ready_ms": 0, "runners": 1,
         });
         serde_json::from_value(json).unwrap()
     }
