@@ -7,7 +7,7 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
-use crate::bulk::BulkReport;
+use crate::bulk::{BulkAction, BulkReport};
 use crate::error::{OpsError, Result};
 use crate::jobs::{id_of, name_of, not_found};
 use crate::ops::Session;
@@ -81,20 +81,26 @@ impl Session {
     /// `NotFound` if there is no such job, `Conflict` if it is not dead or a live job has its key,
     /// `InvalidInput` if you name it by key.
     pub async fn replay(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        self.change_dead("replay", queue, target).await
+        self.change_dead(BulkAction::Replay, queue, target).await
     }
 
     /// Removes a dead job.
     pub async fn remove(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        self.change_dead("remove", queue, target).await
+        self.change_dead(BulkAction::Remove, queue, target).await
     }
 
-    async fn change_dead(&self, action: &str, queue: &QueueName, target: &Target) -> Result<()> {
+    /// Replays a dead job, or else removes it.
+    async fn change_dead(
+        &self,
+        action: BulkAction,
+        queue: &QueueName,
+        target: &Target,
+    ) -> Result<()> {
         let change = async {
             let handle = self.open(queue)?;
             let id = id_of(target)?;
             let changed = match action {
-                "replay" => handle.replay(&[id]).await?,
+                BulkAction::Replay => handle.replay(&[id]).await?,
                 _ => handle.remove(&[id]).await?,
             };
             if changed > 0 {
@@ -111,7 +117,7 @@ impl Session {
                 )),
             }
         };
-        self.audited(action, queue, Some(name_of(target)), |()| 1, change).await
+        self.audited(action.as_str(), queue, Some(name_of(target)), |()| 1, change).await
     }
 
     /// Pauses a queue in all processes; returns `false` if it is paused already.
@@ -181,6 +187,7 @@ impl Session {
         }
     }
 
+    /// Returns the queue for changes by an operator.
     pub(crate) fn open(&self, queue: &QueueName) -> Result<QueueHandle> {
         self.may_change(queue, Role::Operator)?;
         Ok(self.ops.dq().queue(queue)?)

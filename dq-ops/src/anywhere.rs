@@ -14,13 +14,13 @@ use crate::overview::{Overview, QueueSummary};
 /// A listing reads at most this many queues.
 const MAX_QUEUES: usize = 50;
 
-/// Concurrent store calls.
+/// A search for one job asks at most this many queues at once.
 const AT_ONCE: usize = 50;
 
 /// About how many jobs a filtered listing compares over all queues.
 const MAX_COMPARED: u64 = 20_000;
 
-/// The same limit for a search in payloads.
+/// About how many jobs a search in payloads compares over all queues.
 const MAX_SEARCHED: u64 = 2_000;
 
 /// The states searched by key, problems first.
@@ -95,7 +95,7 @@ impl Session {
                     complete &= found.complete;
                     jobs.extend(found.jobs.into_iter().filter(|job| known.insert(job.id)));
                 }
-                // The store has no history.
+                // Some stores have no history.
                 Err(error) if state == JobState::Ended && is_unsupported(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -137,7 +137,7 @@ fn choose_queues<'a>(
         JobState::Scheduled | JobState::Ready => queues.sort_by_key(|queue| queue.next_due),
         _ => queues.sort_by_key(|queue| Reverse(count(queue))),
     }
-    let all = queues.len();
+    let all_queues = queues.len();
     // In ascending order, the first ready jobs are in the queues whose first job is due first. A
     // filter or a search may skip them.
     let limit_suffices = query.state == JobState::Ready
@@ -145,21 +145,24 @@ fn choose_queues<'a>(
         && query.contains.is_none()
         && !query.descending;
     queues.truncate(if limit_suffices { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
-    let budget = match (query.contains.is_some(), query.filter.is_empty()) {
+    let max_compared = match (query.contains.is_some(), query.filter.is_empty()) {
         (true, _) => MAX_SEARCHED,
-        (false, true) => u64::MAX,
         (false, false) => MAX_COMPARED,
+        // The store compares nothing for a listing of all jobs.
+        (false, true) => u64::MAX,
     };
     let mut compared = 0_u64;
     queues.retain(|queue| {
-        let fits = compared < budget;
+        let fits = compared < max_compared;
         compared = compared.saturating_add(count(queue).min(MAX_COMPARED));
         fits
     });
-    let are_all = queues.len() == all;
+    let are_all = queues.len() == all_queues;
     (queues, are_all)
 }
 
+/// Counts a queue's jobs in a state.
+///
 /// The store does not count its history. For ended jobs, this is the total stored so far, or 1 if
 /// that is unknown.
 fn count_of(queue: &QueueSummary, state: JobState) -> u64 {

@@ -59,6 +59,7 @@ pub enum AuditOutcome {
     Interrupted,
 }
 
+/// The latest entries, and the user's function for all of them.
 #[derive(Clone, Default)]
 pub(crate) struct Audit {
     shared: Arc<Shared>,
@@ -86,13 +87,13 @@ impl Audit {
         Self { shared: Arc::new(Shared { last, sink: Some(sink) }) }
     }
 
-    /// Latest first, by end time.
+    /// Returns the entries whose writes ended last, latest first.
     pub(crate) fn last(&self, limit: usize) -> Vec<AuditEntry> {
         let last = lock(&self.shared.last);
         last.iter().rev().take(limit).cloned().collect()
     }
 
-    /// The entry is recorded when `Pending` is dropped.
+    /// Begins an entry, which is recorded when `Pending` is dropped.
     pub(crate) fn begin(
         &self,
         actor: &Actor,
@@ -148,6 +149,7 @@ impl fmt::Debug for Audit {
     }
 }
 
+/// An entry whose write has not ended.
 #[must_use = "the write counts as interrupted when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -156,6 +158,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Records the result of the write, and returns it.
     pub(crate) fn end<T>(mut self, result: Result<T>, changed: impl Fn(&T) -> u64) -> Result<T> {
         self.entry.outcome = match &result {
             Ok(value) => AuditOutcome::Ok { changed: changed(value) },

@@ -13,10 +13,10 @@ use crate::openapi;
 use crate::ops::Session;
 use crate::overview::Observed;
 
-/// A runner looks at a due schedule within a second, so one this much overdue has no runner.
+/// A schedule that is overdue for this long has no runner, which would look at it within a second.
 const UNSERVED_AFTER: Duration = Duration::from_secs(120);
 
-/// Names per finding.
+/// A finding names at most this many queues or schedules.
 const MAX_NAMES: usize = 5;
 
 /// A problem and its fix.
@@ -100,11 +100,11 @@ impl Session {
         let Observed { stats, runners, now } = observed;
         let statuses = self.ops.dq().lateness_in(stats, runners.as_deref(), *now).await?;
         let mut findings: Vec<_> = statuses.iter().filter_map(missed_objective).collect();
-        let is_told = |queue: &QueueName| {
-            let told = |status: &LatenessStatus| {
-                status.is_missed() && status.cause == Some(LatenessCause::NoRunner)
-            };
-            statuses.iter().any(|status| status.queue == *queue && told(status))
+        let is_found_already = |queue: &QueueName| {
+            statuses.iter().any(|status| {
+                let has_no_runner = status.cause == Some(LatenessCause::NoRunner);
+                status.queue == *queue && status.is_missed() && has_no_runner
+            })
         };
         let has_no_runner = |queue: &QueueName| {
             let facts = LatenessFacts::announced(queue, runners.as_deref().unwrap_or_default());
@@ -113,7 +113,7 @@ impl Session {
         let waiting = stats.iter().filter(|stats| stats.ready > 0 && !stats.paused);
         let unserved: Vec<_> = waiting
             .filter(|stats| !stats.queue.is_reserved())
-            .filter(|stats| has_no_runner(&stats.queue) && !is_told(&stats.queue))
+            .filter(|stats| has_no_runner(&stats.queue) && !is_found_already(&stats.queue))
             .map(|stats| format!("{} ({})", stats.queue, stats.ready))
             .collect();
         if !unserved.is_empty() {
@@ -129,6 +129,7 @@ impl Session {
     }
 }
 
+/// Lists the first names, and counts the rest.
 fn list(names: &[String]) -> String {
     let shown = names[..names.len().min(MAX_NAMES)].join(", ");
     match names.len().saturating_sub(MAX_NAMES) {
@@ -152,10 +153,11 @@ fn missed_schedules(observed: &Observed, schedules: &[ScheduleView]) -> Option<F
         "schedules.no-runner",
         format!("no runner starts the jobs of schedules: {}", list(&missed)),
         "start a program with a runner, or `dq serve` with a forwarded queue; what is \
-                 missed is caught up on as each schedule says",
+         missed is caught up on as each schedule says",
     ))
 }
 
+/// Schedules with occurrences less than a second apart.
 fn rapid_schedules(schedules: &[ScheduleView]) -> Option<FindingView> {
     let rapid = schedules.iter().filter(|it| it.spec.is_rapid());
     let rapid: Vec<_> = rapid.map(|it| format!("{} ({})", it.name, it.spec.times)).collect();
@@ -166,7 +168,7 @@ fn rapid_schedules(schedules: &[ScheduleView]) -> Option<FindingView> {
         "schedules.rapid",
         format!("schedules repeat within a second: {}", list(&rapid)),
         "choose intervals of at least 1s: each occurrence costs several calls of the store. \
-                 For more, let one job do the work of many",
+         For more, let one job do the work of many",
     ))
 }
 
@@ -186,6 +188,7 @@ fn unreadable_schedule(error: &Error) -> FindingView {
     )
 }
 
+/// A queue's missed objective, with the cause if it was observed.
 fn missed_objective(status: &LatenessStatus) -> Option<FindingView> {
     if !status.is_missed() {
         return None;

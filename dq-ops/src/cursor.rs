@@ -8,8 +8,11 @@ use crate::error::{OpsError, Result};
 
 /// The first byte, so that the format can change.
 const VERSION: u8 = 1;
+
+/// Bytes of the version, the listing, the time and the sequence number.
 const LENGTH: usize = 1 + 1 + 8 + 16;
 
+/// Writes a cursor of the listing of this state and order.
 pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
     let mut bytes = vec![VERSION, listing(state, order)];
     bytes.extend(cursor.at.as_millis().to_be_bytes());
@@ -17,6 +20,8 @@ pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
+/// Reads a cursor of the listing of this state and order.
+///
 /// # Errors
 /// `InvalidInput` if the text is not a cursor, `Conflict` if it belongs to another listing.
 pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor> {
@@ -37,7 +42,7 @@ pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor
     Ok(Cursor { at: Timestamp::from_millis(at), seq })
 }
 
-/// Each listing has its own number.
+/// Returns the number of a listing, by which a cursor of another one is recognized.
 fn listing(state: JobState, order: Order) -> u8 {
     let state = match state {
         JobState::Scheduled => 0,

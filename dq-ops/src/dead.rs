@@ -10,12 +10,13 @@ use crate::openapi;
 use crate::ops::Session;
 use crate::text;
 
-/// Dead jobs examined.
+/// A grouping examines at most this many dead jobs, the latest first.
 const MAX_GROUPED: usize = 10_000;
 
+/// A grouping lists at most this many groups.
 const MAX_GROUPS: usize = 100;
 
-/// In characters; the rest of a message does not affect grouping.
+/// Characters of a message by which its group is found.
 const MAX_PATTERN: usize = 160;
 
 /// A queue's dead jobs, grouped by error.

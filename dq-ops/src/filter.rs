@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::openapi;
 use crate::text;
 
-/// In bytes.
+/// The longest text of a filter, in bytes.
 const MAX_TEXT: usize = 4 * 1024;
 
 /// A job filter; a job matches if it meets every condition that is set.
@@ -45,6 +45,8 @@ impl JobFilter {
         *self == Self::default()
     }
 
+    /// Returns the client's filter with the same conditions.
+    ///
     /// # Errors
     /// `InvalidInput` if a text is empty or too long.
     pub(crate) fn to_core(&self) -> Result<Filter> {
@@ -68,6 +70,7 @@ impl JobFilter {
         })
     }
 
+    /// Describes the conditions for the audit.
     pub(crate) fn describe(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.key_prefix.iter().map(|prefix| format!("key begins with {prefix:?}")));

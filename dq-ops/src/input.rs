@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::{Due, Error, JobId, JobKey, QueueName, Result, ScheduleSpec, Target, Timestamp};
 
-/// 97 of 400 years are leap years.
+/// After 400 years, of which 97 are leap years, the calendar repeats.
 const MILLIS_OF_400_YEARS: i64 = (400 * 365 + 97) * 86_400_000;
 
 /// Parses a point in time: RFC 3339 such as `2027-01-31T10:00:00Z`, or Unix milliseconds with `ms`.
@@ -23,7 +23,7 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
         let (year, rest) = local.split_at_checked(4)?;
         // A sign would parse as a number, too.
         let year = Some(year).filter(|year| year.bytes().all(|byte| byte.is_ascii_digit()))?;
-        // The parser accepts years from 1970 on. The calendar repeats every 400 years.
+        // The parser accepts years from 1970 on, so earlier ones are read 2,000 years later.
         let (year, earlier) = match year.parse::<u32>().ok()? {
             year @ ..1970 => (year + 2_000, 5 * MILLIS_OF_400_YEARS),
             year => (year, 0),
@@ -35,7 +35,7 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
     parse().ok_or_else(|| not_a_time(text))
 }
 
-/// Splits off the offset and returns it in milliseconds.
+/// Splits off the offset from UTC and returns it in milliseconds.
 fn split_offset(text: &str) -> Option<(&str, i64)> {
     if let Some(local) = text.strip_suffix(['Z', 'z']) {
         return Some((local, 0));
@@ -131,6 +131,7 @@ pub fn parse_target(text: &str) -> Result<Target> {
     })
 }
 
+/// Decodes a name in URL-safe Base64, with or without padding.
 fn decode_base64(text: &str) -> Result<String> {
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
     bytes
@@ -139,7 +140,7 @@ fn decode_base64(text: &str) -> Result<String> {
         .ok_or_else(|| Error::invalid(format!("{:?} is not URL-safe Base64 of a text", head(text))))
 }
 
-/// For error messages, which must stay short.
+/// Cuts a text for an error message, which must stay short.
 fn head(text: &str) -> String {
     let head: String = text.chars().take(48).collect();
     if head.len() < text.len() { format!("{head}…") } else { head }

@@ -1,10 +1,7 @@
-//! Job listings and single jobs.
+//! What operators see of jobs: listings of one queue, searches in payloads, single jobs.
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use dq_core::{
     Cursor, DeadKind, Ending, Error, Headers, JobId, JobState, JobView, Order, QueueHandle,
     QueueName, Target, Timestamp,
@@ -18,21 +15,18 @@ use crate::error::{OpsError, Result};
 use crate::filter::{JobFilter, check_text};
 use crate::openapi;
 use crate::ops::Session;
-use crate::raw_json::RawJson;
+use crate::payload::PayloadView;
 use crate::redact::JobContent;
 use crate::text;
 
 /// A search ends after about this many jobs.
 const MAX_JOBS_COMPARED: usize = 2_000;
 
-/// Small, because a payload may have 1 MiB.
+/// Jobs that a search reads at once. They are few, because a payload may have 1 MiB.
 const SEARCH_PAGE: usize = 50;
 
-/// The longest text to search for.
-const MAX_TEXT_BYTES: usize = 1_024;
-
-/// In bytes; a longer payload is cut.
-const MAX_SHOWN: usize = 64 * 1024;
+/// The longest text to search payloads for, in bytes.
+const MAX_SEARCH_TEXT: usize = 1_024;
 
 /// A query for one page of a queue's jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,67 +169,6 @@ pub struct JobDetail {
     pub payload: Option<PayloadView>,
 }
 
-/// A payload as JSON, text or Base64.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[non_exhaustive]
-pub struct PayloadView {
-    /// The MIME type.
-    pub content_type: String,
-    /// The length in bytes.
-    pub size: u64,
-    /// Whether only the start is shown, because the payload exceeds 64 KiB.
-    pub truncated: bool,
-    /// The payload if it is JSON other than `null` and not truncated; only space between tokens is
-    /// dropped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub json: Option<RawJson>,
-    /// The payload if it is text and not in `json`: because it is truncated, has another content
-    /// type, is invalid JSON or is the JSON `null`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// The payload if it is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub base64: Option<String>,
-}
-
-impl PayloadView {
-    pub(crate) fn new(content_type: &str, payload: &Bytes) -> Self {
-        let truncated = payload.len() > MAX_SHOWN;
-        let shown = payload.slice(..payload.len().min(MAX_SHOWN));
-        let mut view = Self {
-            content_type: content_type.to_owned(),
-            size: payload.len() as u64,
-            truncated,
-            json: None,
-            text: None,
-            base64: None,
-        };
-        if Headers::is_json(content_type) && !truncated {
-            // serde reads a `null` field back as absent.
-            view.json = RawJson::parse(&shown).filter(|json| json.as_str() != "null");
-        }
-        if view.json.is_none() {
-            match text_prefix(&shown, truncated) {
-                Some(text) => view.text = Some(text.to_owned()),
-                None => view.base64 = Some(STANDARD.encode(&shown)),
-            }
-        }
-        view
-    }
-}
-
-/// Drops a character that was cut at the end.
-fn text_prefix(bytes: &[u8], truncated: bool) -> Option<&str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Some(text),
-        Err(error) if truncated && error.error_len().is_none() => {
-            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
-        }
-        Err(_) => None,
-    }
-}
-
 impl JobSummary {
     fn new(view: &JobView, content: &JobContent) -> Self {
         let job = &view.job;
@@ -296,7 +229,7 @@ impl Session {
         if let Some(text) = &query.contains {
             // A viewer could learn a payload by searching for its text.
             self.require(Role::Reader)?;
-            check_text("contains", text, MAX_TEXT_BYTES)?;
+            check_text("contains", text, MAX_SEARCH_TEXT)?;
         }
         let filter = query.filter.to_core()?;
         // The client's filter would match stored errors and so reveal redacted text.
@@ -327,30 +260,30 @@ impl Session {
         let stored = JobFilter { error: None, ..query.filter.clone() }.to_core()?;
         let with_payload = query.contains.is_some();
         let text = query.contains.as_ref().map(Finder::new);
-        let shown = |view: &JobView| {
+        let summary_if_matching = |view: &JobView| {
             let content = self.redaction().apply(view, with_payload);
             let has_error = query.filter.error.as_ref().is_none_or(|text| content.has_error(text));
             let has_text = text.as_ref().is_none_or(|text| text.find(&content.payload).is_some());
-            (has_error && has_text).then(|| JobSummary::new(view, &content))
+            let matches = stored.matches(view) && has_error && has_text;
+            matches.then(|| JobSummary::new(view, &content))
         };
         let mut found = Vec::new();
-        let (mut compared, mut size) = (0, SEARCH_PAGE);
+        let (mut compared, mut page_size) = (0, SEARCH_PAGE);
         loop {
             let browse = handle.browse(query.state).order(query.order()).payloads(with_payload);
-            let page = browse.after(after).limit(size).await?;
-            let matching: Vec<(usize, JobSummary)> = (page.jobs.iter().enumerate())
-                .filter(|(_, view)| stored.matches(view))
-                .filter_map(|(position, view)| Some((position, shown(view)?)))
-                .collect();
+            let page = browse.after(after).limit(page_size).await?;
             compared += page.jobs.len();
+            let matching: Vec<(usize, JobSummary)> = (page.jobs.iter().enumerate())
+                .filter_map(|(position, view)| Some((position, summary_if_matching(view)?)))
+                .collect();
             let free = limit - found.len();
             if matching.len() > free {
                 // Read again up to the last job that fits, to get the cursor after it.
-                size = matching[free - 1].0 + 1;
+                page_size = matching[free - 1].0 + 1;
                 continue;
             }
             found.extend(matching.into_iter().map(|(_, job)| job));
-            (after, size) = (page.next, SEARCH_PAGE);
+            (after, page_size) = (page.next, SEARCH_PAGE);
             if after.is_none() || found.len() >= limit || compared >= MAX_JOBS_COMPARED {
                 return Ok((found, after));
             }

@@ -13,7 +13,7 @@ use serde_json::Number;
 /// Every whole number up to here has an exact `f64`.
 const MAX_FLOAT: f64 = 9_007_199_254_740_991.0;
 
-/// Also accepts `3.0`, because some programs write all numbers with a decimal point.
+/// A whole number. It may be written `3.0`, because some programs write all numbers with a decimal point.
 struct Whole<T>(T);
 
 impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
@@ -38,6 +38,8 @@ pub fn whole<'de, T: TryFrom<i64>, D: Deserializer<'de>>(
     Ok(Option::<Whole<T>>::deserialize(deserializer)?.map(|Whole(number)| number))
 }
 
+/// Reads an object of whole numbers.
+///
 /// # Errors
 /// If a value is not a whole number or out of range.
 pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(

@@ -44,6 +44,7 @@ pub mod openapi;
 mod ops;
 mod overview;
 mod past;
+mod payload;
 mod plain;
 mod raw_json;
 mod redact;
@@ -71,10 +72,11 @@ pub use format::duration;
 pub use input::{
     parse_due, parse_duration, parse_queue, parse_schedule, parse_target, parse_timestamp,
 };
-pub use jobs::{DeadView, EndedView, JobDetail, JobPage, JobQuery, JobSummary, PayloadView};
+pub use jobs::{DeadView, EndedView, JobDetail, JobPage, JobQuery, JobSummary};
 pub use objective::ObjectiveView;
 pub use ops::{Ops, OpsBuilder, Session};
 pub use overview::{Overview, QueueSummary};
+pub use payload::PayloadView;
 pub use raw_json::RawJson;
 pub use redact::JobContent;
 pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary};

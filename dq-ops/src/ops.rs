@@ -1,9 +1,9 @@
 //! The entry point: one [`Ops`] per client, one [`Session`] per request.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use dq_core::{Backend, Capabilities, Dq, Error, QueueName, Timestamp};
+use tokio::sync::Mutex;
 
 use crate::actor::{Actor, Role};
 use crate::audit::{Audit, AuditEntry};
@@ -19,9 +19,9 @@ pub struct Ops {
     dq: Dq,
     redaction: Redaction,
     audit: Audit,
-    watch: Watch,
-    /// Held by the running simulation.
-    simulation: Arc<AtomicBool>,
+    pub(crate) watch: Watch,
+    /// The running simulation holds this lock.
+    pub(crate) simulation: Arc<Mutex<()>>,
 }
 
 impl Ops {
@@ -48,14 +48,6 @@ impl Ops {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.dq.backend().capabilities()
-    }
-
-    pub(crate) fn watch(&self) -> &Watch {
-        &self.watch
-    }
-
-    pub(crate) fn simulation(&self) -> &Arc<AtomicBool> {
-        &self.simulation
     }
 
     /// Starts a session for an actor. You authenticate the actor.

@@ -109,6 +109,7 @@ impl QueueSummary {
     }
 }
 
+/// What the runners of a queue announce together.
 #[derive(Debug, Default)]
 struct Served {
     runners: u64,
@@ -117,6 +118,7 @@ struct Served {
     run_time: Histogram,
 }
 
+/// Sums up the announcements by queue.
 fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
     let mut queues: BTreeMap<QueueName, Served> = BTreeMap::new();
     for info in runners.iter().filter_map(|runner| runner.info.as_ref().ok()) {
@@ -132,21 +134,23 @@ fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
     queues
 }
 
-/// A runner's queues share its slots.
+/// Counts the jobs that the runners could start now. The queues of a runner share its slots.
 fn free_slots(runners: &[RegisteredRunner]) -> u64 {
     // Saturating, because other programs may have written the numbers.
     let sum = u64::saturating_add;
-    let of_runner = |info: &RunnerInfo| {
-        let in_all = info.concurrency.saturating_sub(info.running);
+    let free_in_runner = |info: &RunnerInfo| {
+        let unused = info.concurrency.saturating_sub(info.running);
         if info.omitted_queues > 0 && !info.stopping {
-            return in_all;
+            return unused;
         }
         let in_queues = info.queues.iter().filter_map(|queue| info.free_slots(&queue.queue));
-        in_queues.fold(0, sum).min(in_all)
+        in_queues.fold(0, sum).min(unused)
     };
-    runners.iter().filter_map(|runner| runner.info.as_ref().ok()).map(of_runner).fold(0, sum)
+    let readable = runners.iter().filter_map(|runner| runner.info.as_ref().ok());
+    readable.map(free_in_runner).fold(0, sum)
 }
 
+/// The queues and runners of the store at one time.
 pub(crate) struct Observed {
     /// The queues with jobs or runners, ordered by name.
     pub(crate) stats: Vec<QueueStats>,
@@ -178,7 +182,7 @@ impl Session {
         let Observed { stats, runners, now } = self.observed().await?;
         let queues = self.summaries(&stats, runners.as_deref(), now).await?;
         let late = queues.iter().filter_map(|it| Some((it.queue.clone(), it.lateness?.p99_ms)));
-        self.ops.watch().record(now, &stats, runners.as_deref().unwrap_or_default(), late);
+        self.ops.watch.record(now, &stats, runners.as_deref().unwrap_or_default(), late);
         Ok(Overview {
             at: now,
             store: self.ops.dq().backend().name().to_owned(),

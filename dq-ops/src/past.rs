@@ -11,7 +11,7 @@ impl Ops {
     /// Returns when any session last read an [`overview`](Session::overview).
     #[must_use]
     pub fn last_overview(&self) -> Option<Instant> {
-        self.watch().last_reading()
+        self.watch.last_reading()
     }
 }
 
@@ -21,6 +21,6 @@ impl Session {
     /// It covers the [overviews](Self::overview) that this process has read.
     #[must_use]
     pub fn past(&self, queue: Option<&QueueName>, window: PastWindow, now: Timestamp) -> Past {
-        self.ops.watch().past(queue, window, now)
+        self.ops.watch.past(queue, window, now)
     }
 }

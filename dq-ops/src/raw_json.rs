@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// Returns `None` for invalid JSON, and beyond 127 nesting levels.
+    /// Parses a text; `None` if it is not JSON or has more than 127 nesting levels.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         // This parser limits the depth; the `RawValue` parser does not.
         serde_json::from_slice::<Value>(bytes).ok()?;

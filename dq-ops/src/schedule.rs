@@ -13,10 +13,10 @@ use crate::input::parse_duration;
 use crate::ops::Session;
 use crate::text;
 
-/// Default time that an idempotency key outlives its job.
+/// How long an idempotency key outlives its job by default.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// In bytes.
+/// The longest idempotency key in bytes.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 
 /// A job to schedule.

@@ -9,15 +9,17 @@ use crate::actor::Role;
 use crate::error::{OpsError, Result};
 use crate::format::millis;
 use crate::input::parse_duration;
-use crate::jobs::PayloadView;
 use crate::openapi;
 use crate::ops::Session;
+use crate::payload::PayloadView;
 use crate::redact::JobContent;
 use crate::schedule::ScheduledJob;
 use crate::text;
 
+/// The most occurrences that a schedule is shown with.
 const MAX_NEXT: usize = 100;
 
+/// The action that a damaged schedule allows; see [`Session::change`].
 const REMOVE: &str = "remove_schedule";
 
 /// A schedule.
@@ -230,6 +232,7 @@ impl Session {
         self.audited("put_schedule", queue, target, |changed| u64::from(*changed), put).await
     }
 
+    /// Returns the defined schedule, which is not stored yet.
     fn defined(
         &self,
         name: &str,
@@ -353,7 +356,7 @@ impl Session {
         self.change(REMOVE, name, |()| 1, remove).await
     }
 
-    /// These calls do not read the queue name.
+    /// Returns a handle for calls that do not read the queue name.
     fn handle(&self, name: &str) -> RecurringSchedule<serde_json::Value> {
         self.ops.dq().recurring_in("", name)
     }
@@ -376,13 +379,13 @@ impl Session {
         let queue = found.as_ref().map(|view| view.spec.queue.to_string()).unwrap_or_default();
         let checked = async {
             self.require(Role::Operator)?;
-            match found {
+            if let Err(error) = found {
                 // A damaged schedule can only be removed. A later version's schedule is left to
                 // that version.
-                Err(error) if action != REMOVE || error.store_kind() != Some(ErrorKind::Codec) => {
+                let is_damaged = error.store_kind() == Some(ErrorKind::Codec);
+                if !(is_damaged && action == REMOVE) {
                     return Err(error);
                 }
-                _ => {}
             }
             change.await
         };

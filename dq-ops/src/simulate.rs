@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dq_core::{Error, ErrorKind, QueueName, QueueSimulation, SimulationReport, Timestamp};
@@ -119,21 +118,6 @@ impl From<QueueSimulation> for SimulatedQueue {
     }
 }
 
-/// One simulation at a time per [`Ops`](crate::Ops), over all its sessions.
-struct Permit(Arc<AtomicBool>);
-
-impl Permit {
-    fn take(is_taken: &Arc<AtomicBool>) -> Option<Self> {
-        (!is_taken.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(is_taken)))
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
 impl Session {
     /// Simulates all queues' pending jobs and schedules on a virtual clock.
     ///
@@ -146,7 +130,8 @@ impl Session {
     /// `Forbidden`, and store errors.
     pub async fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView> {
         self.require(Role::Operator)?;
-        let permit = Permit::take(self.ops.simulation()).ok_or_else(|| {
+        // One simulation runs at a time, over all sessions.
+        let turn = Arc::clone(&self.ops.simulation).try_lock_owned().map_err(|_| {
             OpsError::conflict("another simulation runs", "try again when it has ended")
         })?;
         let window = request.window.as_deref().map(parse_duration).transpose()?;
@@ -171,9 +156,9 @@ impl Session {
             simulation = simulation.default_run_time(parse_duration(run_time)?);
         }
         simulation.validate()?;
-        // Cancelling the request does not stop the computation, so the task keeps the permit.
+        // The computation goes on when the caller goes away, so its task keeps the turn.
         let played = tokio::spawn(async move {
-            let _permit = permit;
+            let _turn = turn;
             simulation.await
         });
         let report =

@@ -136,15 +136,14 @@ pub struct Presence {
     pub incomplete: bool,
 }
 
-impl From<&Presence> for LatenessFacts {
-    fn from(presence: &Presence) -> Self {
+impl From<&LatenessFacts> for Presence {
+    fn from(facts: &LatenessFacts) -> Self {
         Self {
-            paused: presence.paused,
-            runners: presence.runners,
-            incomplete: presence.incomplete,
-            free_slots: presence.free_slots,
-            slots: presence.slots.unwrap_or_default(),
-            ..Self::default()
+            paused: facts.paused,
+            runners: facts.runners,
+            free_slots: facts.free_slots,
+            slots: facts.runners.map(|_| facts.slots),
+            incomplete: facts.incomplete,
         }
     }
 }
@@ -158,101 +157,99 @@ impl Session {
     /// `NotFound`; `Unsupported` if the store cannot read single jobs; `Unavailable`.
     pub async fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline> {
         let view = self.view(queue, target).await?;
-        let presence = self.presence(queue).await?;
+        let facts = self.facts(queue).await?;
         let at = self.now().await?;
         let job = self.summary(&view);
         let events = events(&view, &job, at);
-        let now = wait_reason(&job, &presence, at);
-        Ok(Timeline { at, job, step: view.job.step(), events, now, presence })
+        let now = wait_reason(&job, &facts, at);
+        Ok(Timeline { at, job, step: view.job.step(), events, now, presence: (&facts).into() })
     }
 
-    async fn presence(&self, queue: &QueueName) -> Result<Presence> {
-        let stats = self.ops.dq().queue(queue)?.stats().await?;
-        let mut presence = Presence { paused: stats.paused, ..Presence::default() };
-        // Runners do not announce the framework's queues.
-        let Some(runners) = self.registered().await?.filter(|_| !queue.is_reserved()) else {
-            return Ok(presence);
+    /// Returns what is known of a queue and its runners.
+    async fn facts(&self, queue: &QueueName) -> Result<LatenessFacts> {
+        let paused = self.ops.dq().queue(queue)?.stats().await?.paused;
+        let facts = match self.registered().await? {
+            // Runners do not announce the framework's queues.
+            Some(runners) if !queue.is_reserved() => LatenessFacts::announced(queue, &runners),
+            _ => LatenessFacts::default(),
         };
-        let facts = LatenessFacts::announced(queue, &runners);
-        (presence.runners, presence.free_slots) = (facts.runners, facts.free_slots);
-        (presence.slots, presence.incomplete) = (Some(facts.slots), facts.incomplete);
-        Ok(presence)
+        Ok(LatenessFacts { paused, ..facts })
     }
 }
 
+/// Returns a job's known events in order.
+///
+/// The store keeps one claim, one error and no times of lost claims. Their order follows from the
+/// rest of the job.
 fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
     let event = |at, kind| TimelineEvent { at, kind };
+    let scheduled = event(Some(job.created), EventKind::Scheduled);
+    let failed =
+        job.last_error.as_ref().zip(job.last_error_attempt).map(|(error, attempt)| {
+            event(None, EventKind::Failed { error: error.clone(), attempt })
+        });
+    // A job that ended before its due time never became due.
+    let lived_until = job.ended.as_ref().map_or(now, |ended| ended.at);
+    let due =
+        (job.due <= lived_until).then(|| event(Some(job.due.max(job.created)), EventKind::Due));
+    let dead = job.dead.as_ref().map(|dead| {
+        let attempt = dead.kind.is_failed_attempt().then_some(job.attempts);
+        event(Some(dead.at), EventKind::Dead { reason: dead.message.clone(), attempt })
+    });
+    let ended = job.ended.as_ref().map(|ended| {
+        let (ending, reason) = (ended.ending.as_str().to_owned(), ended.reason.clone());
+        event(Some(ended.at), EventKind::Ended { ending, reason })
+    });
+
     // A claim before the due time was for an earlier one, which its run changed.
-    let is_earlier = view.leased_since.is_some_and(|at| at < job.due);
+    let is_for_earlier_due = view.leased_since.is_some_and(|at| at < job.due);
     let claimed = view.leased_since.map(|at| {
-        let late_ms = (!is_earlier).then(|| millis(at.since(job.due)));
+        let late_ms = (!is_for_earlier_due).then(|| millis(at.since(job.due)));
         event(Some(at), EventKind::Claimed { worker: job.worker.clone(), late_ms })
     });
     let lost = (job.losses > 0).then(|| event(None, EventKind::Lost { times: job.losses }));
-    let claims = match is_earlier || last_claim_was_lost(view) {
+    let claims = match is_for_earlier_due || last_claim_was_lost(view) {
         true => [claimed, lost],
         false => [lost, claimed],
     };
-    let (earlier_claims, claims) = match is_earlier {
-        true => (Some(claims), None),
-        false => (None, Some(claims)),
+    let [first_claim, second_claim] = claims;
+    let events = match is_for_earlier_due {
+        true => [Some(scheduled), first_claim, second_claim, failed, due, dead, ended],
+        false => [Some(scheduled), failed, due, first_claim, second_claim, dead, ended],
     };
-
-    let mut events = vec![event(Some(job.created), EventKind::Scheduled)];
-    events.extend(earlier_claims.into_iter().flatten().flatten());
-    if let (Some(error), Some(attempt)) = (&job.last_error, job.last_error_attempt) {
-        let kind = EventKind::Failed { error: error.clone(), attempt };
-        events.push(event(None, kind));
-    }
-    // A job that ended before its due time never became due.
-    let until = job.ended.as_ref().map_or(now, |ended| ended.at);
-    if job.due <= until {
-        events.push(event(Some(job.due.max(job.created)), EventKind::Due));
-    }
-    events.extend(claims.into_iter().flatten().flatten());
-    if let Some(dead) = &job.dead {
-        let attempt = dead.kind.is_failed_attempt().then_some(job.attempts);
-        let kind = EventKind::Dead { reason: dead.message.clone(), attempt };
-        events.push(event(Some(dead.at), kind));
-    }
-    if let Some(ended) = &job.ended {
-        let kind = EventKind::Ended {
-            ending: ended.ending.as_str().to_owned(),
-            reason: ended.reason.clone(),
-        };
-        events.push(event(Some(ended.at), kind));
-    }
-    events
+    events.into_iter().flatten().collect()
 }
 
-/// For a job with losses.
+/// Whether the last of a job's claims is among its lost ones.
 fn last_claim_was_lost(view: &JobView) -> bool {
-    let is_lost = match view.death() {
-        Some(kind) => kind == DeadKind::Lost,
-        None => view
-            .ended
-            .as_ref()
-            .is_none_or(|ended| !matches!(ended.ending, Ending::Done | Ending::Skipped)),
+    let has_ended_run = match (view.death(), &view.ended) {
+        (Some(kind), _) => kind != DeadKind::Lost,
+        (None, Some(ended)) => matches!(ended.ending, Ending::Done | Ending::Skipped),
+        (None, None) => false,
     };
-    view.state != JobState::Running && is_lost
+    view.state != JobState::Running && !has_ended_run
 }
 
-fn wait_reason(job: &JobSummary, presence: &Presence, now: Timestamp) -> Option<WaitReason> {
-    // The same rule names the cause for a missed lateness objective.
-    let due = |presence: &Presence| match LatenessCause::of(&LatenessFacts::from(presence)) {
-        Some(LatenessCause::Paused) => WaitReason::Paused,
-        Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
-        Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
-        _ if presence.free_slots.is_some_and(|free| free > 0) => WaitReason::Claimable,
-        _ => WaitReason::Unknown,
-    };
+/// Returns what a job waits for; `None` if it has ended.
+fn wait_reason(job: &JobSummary, facts: &LatenessFacts, now: Timestamp) -> Option<WaitReason> {
     match job.state {
         JobState::Scheduled if job.due > now => {
             Some(WaitReason::NotDue { in_ms: millis(job.due.since(now)) })
         }
-        JobState::Scheduled | JobState::Ready => Some(due(presence)),
+        JobState::Scheduled | JobState::Ready => Some(due_reason(facts)),
         JobState::Running => Some(WaitReason::Running { worker: job.worker.clone() }),
         JobState::Dead => Some(WaitReason::Dead),
         _ => None,
+    }
+}
+
+/// Returns what a due job waits for, by the rule that names the cause of a missed objective.
+fn due_reason(facts: &LatenessFacts) -> WaitReason {
+    match LatenessCause::of(facts) {
+        Some(LatenessCause::Paused) => WaitReason::Paused,
+        Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
+        Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
+        _ if facts.free_slots.is_some_and(|free| free > 0) => WaitReason::Claimable,
+        _ => WaitReason::Unknown,
     }
 }

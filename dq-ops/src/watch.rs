@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use dq_core::sync::lock;
 use dq_core::{QueueName, QueueStats, RegisteredRunner, Timestamp};
 
-/// In milliseconds.
+/// The longest time between two readings that counts as watched, in milliseconds.
 const MAX_READING_GAP: i64 = 5 * 60_000;
 
-/// Queues per slot; the total still covers all.
+/// Queues that a slot counts; its total still covers all.
 const MAX_QUEUES: usize = 1_000;
 
 /// How far back to look.
@@ -56,6 +56,7 @@ pub struct PastSlot {
     pub late_p99_ms: Option<u64>,
 }
 
+/// What happened in a queue, or in all, during a slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     done: f64,
@@ -68,6 +69,7 @@ impl Counts {
         self.done == 0.0 && self.failed == 0.0 && self.late_p99_ms.is_none()
     }
 
+    /// Adds a share of the counts, and the whole p99.
     fn add(&mut self, other: &Self, share: f64) {
         self.done += other.done * share;
         self.failed += other.failed * share;
@@ -75,18 +77,20 @@ impl Counts {
     }
 }
 
+/// The counts of one minute or quarter of an hour.
 #[derive(Debug)]
 struct Slot {
-    /// Slot number since 1970.
+    /// Slots from 1970 to this one.
     number: i64,
     watched_ms: i64,
     total: Counts,
     queues: HashMap<QueueName, Counts>,
 }
 
+/// The latest slots; older ones make room for new ones.
 #[derive(Debug)]
 struct Ring {
-    /// In milliseconds.
+    /// The length of a slot in milliseconds.
     slot_length: i64,
     slot_count: i64,
     /// Watched slots only, oldest first.
@@ -102,8 +106,7 @@ impl Ring {
         Self { slot_length, slot_count, slots: VecDeque::new() }
     }
 
-    /// Spreads the counts evenly over the slots between two times, in Unix milliseconds. Each slot
-    /// gets the whole p99.
+    /// Spreads the counts evenly over the slots between two times, in Unix milliseconds.
     fn add(&mut self, from: i64, to: i64, total: &Counts, queues: &[(QueueName, Counts)]) {
         let last = to.div_euclid(self.slot_length);
         for number in from.div_euclid(self.slot_length)..=last {
@@ -154,9 +157,10 @@ impl Ring {
     }
 }
 
+/// What an overview has read: counts that only grow.
 #[derive(Debug, Default)]
 struct Reading {
-    /// In Unix milliseconds.
+    /// The store's time, in Unix milliseconds.
     at: i64,
     /// Lifetime jobs done or skipped.
     done: HashMap<QueueName, u64>,
@@ -178,6 +182,7 @@ impl Reading {
         Self { at, done: done.collect(), failed: failed.collect() }
     }
 
+    /// Returns what happened since the reading before.
     fn since(&self, before: &Self) -> HashMap<QueueName, Counts> {
         let mut changes: HashMap<QueueName, Counts> = HashMap::new();
         for (queue, done) in &self.done {

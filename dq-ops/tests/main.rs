@@ -1,5 +1,10 @@
 //! All integration tests in one program, because linking is what takes long.
 
+mod actions;
+mod audit;
+mod fixture;
+mod forecasts;
+mod listings;
 mod objectives;
-mod ops;
 mod schedules;
+mod timeline;

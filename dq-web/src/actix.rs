@@ -3,9 +3,6 @@
 use std::io;
 
 use actix_web::body::{BodyStream, SizedStream};
-use actix_web::http::header::{
-    HeaderName as ActixName, HeaderValue as ActixValue, TryIntoHeaderPair,
-};
 use actix_web::{HttpRequest, HttpResponse, Scope, web};
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -100,6 +97,7 @@ fn body_of(payload: web::Payload) -> Body {
     Body::from_stream(parts)
 }
 
+/// Converts the response. One to `HEAD` has no body.
 fn response_of(response: Response<Body>, is_head: bool) -> HttpResponse {
     let (parts, body) = response.into_parts();
     let status = actix_web::http::StatusCode::from_u16(parts.status.as_u16());
@@ -108,7 +106,7 @@ fn response_of(response: Response<Body>, is_head: bool) -> HttpResponse {
     for (name, value) in &parts.headers {
         // The server writes the length itself.
         if name != CONTENT_LENGTH {
-            response.append_header(Header(name, value));
+            response.append_header((name.as_str(), value.as_bytes()));
         }
     }
     if is_head {
@@ -119,18 +117,6 @@ fn response_of(response: Response<Body>, is_head: bool) -> HttpResponse {
     match size {
         Some(size) => response.body(SizedStream::new(size, stream)),
         None => response.body(BodyStream::new(stream)),
-    }
-}
-
-/// A header in the router's version of `http`.
-struct Header<'a>(&'a HeaderName, &'a HeaderValue);
-
-impl TryIntoHeaderPair for Header<'_> {
-    type Error = actix_web::error::HttpError;
-
-    fn try_into_pair(self) -> Result<(ActixName, ActixValue), Self::Error> {
-        let name = ActixName::from_bytes(self.0.as_str().as_bytes())?;
-        Ok((name, ActixValue::from_bytes(self.1.as_bytes())?))
     }
 }
 

@@ -22,7 +22,8 @@ const FORECAST_AGE: Duration = Duration::from_secs(15);
 /// Timeout of an API request for the hourly forecast of all queues.
 const FORECASTS_TIMEOUT: Duration = Duration::from_secs(30);
 
-const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long a page waits for the forecast of the next day.
+const DAY_AHEAD_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Queue limit of a page's forecast, because each queue costs a store call.
 const FORECAST_QUEUES: usize = 50;
@@ -39,6 +40,7 @@ const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(240);
 /// How long a page waits for a check. On RabbitMQ, a check sends a message through the broker.
 const PAGE_CHECK_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// How long a program waits for a check.
 pub(crate) const API_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a slow check's result is kept for pages that ask again after a second.
@@ -55,6 +57,7 @@ pub(crate) struct DayAhead {
     pub(crate) omitted: usize,
 }
 
+/// The state of a router; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     shared: Arc<Shared>,
@@ -108,8 +111,10 @@ impl App {
         &self.shared.readiness
     }
 
-    /// Runs a check for a program; `None` on timeout. Never cached, because the caller may have
-    /// just mended something. Checks run one at a time because they can be expensive.
+    /// Runs a check for a program; `None` on timeout.
+    ///
+    /// The result is never kept, because the caller may have just mended something. Checks run one
+    /// at a time, because they can be expensive.
     pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
         let check = async {
             let _turn = self.shared.check_turn.lock().await;
@@ -118,13 +123,17 @@ impl App {
         tokio::time::timeout(API_CHECK_TIMEOUT, check).await.ok()
     }
 
-    /// Returns the findings for a page; `None` if the check is slow. A slow check goes on, and a
-    /// later call gets its result. Concurrent calls share one check.
+    /// Returns the findings for a page; `None` if the check is slow.
+    ///
+    /// A slow check goes on, and a later call gets its result. Concurrent calls share one check.
     pub(crate) async fn check_for_page(&self, session: &Session) -> Option<Vec<FindingView>> {
         // A quick result is not kept: if you mend something and look again, you see the effect.
         let is_usable = |(began, check): &(Instant, watch::Receiver<CheckResult>)| {
             match &*check.borrow() {
-                Some((at, _)) => *at - *began > PAGE_CHECK_TIMEOUT && at.elapsed() < CHECK_AGE,
+                Some((ended, _)) => {
+                    let was_slow = *ended - *began > PAGE_CHECK_TIMEOUT;
+                    was_slow && ended.elapsed() < CHECK_AGE
+                }
                 // An error means the task is gone.
                 None => check.has_changed().is_ok(),
             }
@@ -196,7 +205,7 @@ impl App {
             }
             Some(DayAhead { counts, omitted })
         };
-        let read = async { tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten() };
+        let read = async { tokio::time::timeout(DAY_AHEAD_TIMEOUT, read).await.ok().flatten() };
         self.shared.day_ahead.get(read).await
     }
 }

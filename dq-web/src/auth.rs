@@ -145,6 +145,7 @@ impl Auth {
         }
     }
 
+    /// Whether only requests from this machine are accepted.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.0, Kind::Loopback(_))
     }
@@ -163,6 +164,7 @@ impl Auth {
         is_refused.then(|| host().to_owned())
     }
 
+    /// Returns who makes a request; `None` if that is not known.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Option<Actor> {
         match &self.0 {
             Kind::Tokens(tokens) => {
@@ -217,6 +219,7 @@ fn checked_token(token: String) -> Result<String> {
     checked("token", token, MIN_TOKEN)
 }
 
+/// Checks the length of a secret.
 fn checked(what: &str, secret: String, min: usize) -> Result<String> {
     if secret.len() >= min {
         return Ok(secret);
@@ -231,10 +234,12 @@ fn find(secrets: &[(String, Actor)], matches: impl Fn(&Actor, &str) -> bool) -> 
     matching.fold(None, |found, (_, actor)| found.or_else(|| Some(actor.clone())))
 }
 
+/// Compares in constant time.
 fn is_equal(a: &str, b: &str) -> bool {
     a.as_bytes().ct_eq(b.as_bytes()).into()
 }
 
+/// Returns the token of a request: as `Bearer`, or as the password of `Basic`.
 fn token_of(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     match value.split_once(' ')? {
@@ -243,6 +248,7 @@ fn token_of(headers: &HeaderMap) -> Option<String> {
     }
 }
 
+/// Returns user name and password of a request.
 fn basic_of(headers: &HeaderMap) -> Option<(String, String)> {
     let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -253,6 +259,7 @@ fn basic_of(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
+/// Whether the request names this machine as its host.
 fn is_loopback_host(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let name = match host.strip_prefix('[') {

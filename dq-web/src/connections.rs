@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
+/// What one client, or all of them, may hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// How long a request header may take to arrive, from the end of the previous request.

@@ -36,7 +36,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
     }
 }
 
-/// Reads JSON; the error names the field.
+/// Reads JSON. The error names the field that cannot be read.
 fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let mut parser = serde_json::Deserializer::from_slice(text);
     let read = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
@@ -82,42 +82,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-
-    #[derive(Debug, serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "only the errors are looked at")]
-    struct Change {
-        due: Option<String>,
-        filter: Option<Filter>,
-    }
-
-    #[derive(Debug, serde::Deserialize)]
-    #[allow(dead_code, reason = "only the errors are looked at")]
-    struct Filter {
-        ids: Vec<u32>,
-    }
 
     #[test]
     fn an_error_names_its_field() {
         for (body, expected) in [
             (
-                r#"{"due":5}"#,
-                "the field `due` of the body cannot be read: invalid type: integer `5`",
+                r#"{"ids":5}"#,
+                "the field `ids` of the body cannot be read: invalid type: integer `5`",
             ),
-            (
-                r#"{"filter":{"ids":[1,"x"]}}"#,
-                "the field `filter.ids[1]` of the body cannot be read",
-            ),
-            (
-                r#"{"filter":{}}"#,
-                "the field `filter` of the body cannot be read: missing field `ids`",
-            ),
-            (r#"{"do":1}"#, "cannot be read: unknown field `do`"),
+            (r#"{"ids":[1,"x"]}"#, "the field `ids[1]` of the body cannot be read"),
+            (r#"["ids"]"#, "the body cannot be read: invalid type: sequence"),
             (r#"{} x"#, "the body cannot be read: trailing characters"),
-            (r#"{"due""#, "cannot be read: EOF"),
+            (r#"{"ids""#, "cannot be read: EOF"),
         ] {
-            let error = read::<Change>(body.as_bytes()).unwrap_err();
+            let error = read::<BTreeMap<String, Vec<u32>>>(body.as_bytes()).unwrap_err();
             assert!(error.contains(expected), "{body}: {error}");
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::cached::Cached;
 
+/// Time between two readings of the overview.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Stream lifetime in a server that does not announce its stop. A graceful shutdown waits for open
@@ -22,6 +23,7 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 /// How long browsers wait before they reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
 
+/// The events of a router; clones share their readings of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     ops: Ops,

@@ -32,6 +32,8 @@ const OUTCOME_UNKNOWN: &str = "the request may have taken effect: look before yo
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
+    pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
+
     pub(crate) fn new(status: StatusCode, title: &str, detail: impl Into<String>) -> Self {
         Self {
             uri: format!("urn:dq:error:{}", title.replace(' ', "-")),
@@ -47,8 +49,6 @@ impl Problem {
         self
     }
 
-    pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
-
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid input", detail)
     }
@@ -62,18 +62,19 @@ impl Problem {
     }
 }
 
+/// Returns the HTTP status for an error.
 fn status_of(error: &OpsError) -> StatusCode {
-    match error {
+    let store_kind = match error {
         OpsError::Forbidden { .. } => return StatusCode::FORBIDDEN,
         OpsError::NotFound { .. } | OpsError::NoSchedule { .. } => return StatusCode::NOT_FOUND,
         OpsError::Conflict { .. } => return StatusCode::CONFLICT,
-        _ => {}
-    }
-    match error.store_kind() {
+        _ => error.store_kind(),
+    };
+    match store_kind {
         Some(ErrorKind::InvalidInput | ErrorKind::Codec) => StatusCode::BAD_REQUEST,
         Some(ErrorKind::Unsupported) => StatusCode::NOT_IMPLEMENTED,
         Some(ErrorKind::Unavailable | ErrorKind::Closed) => StatusCode::SERVICE_UNAVAILABLE,
-        // Clients and proxies repeat a request after 503.
+        // Clients and proxies repeat a request after 503, which this one must not be.
         Some(ErrorKind::OutcomeUnknown) => StatusCode::GATEWAY_TIMEOUT,
         Some(ErrorKind::Full) => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

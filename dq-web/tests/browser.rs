@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::browser::Window;
-use crate::support::{ADMIN, Fixture, Server, axe, sample};
+use crate::support::layout::{Axe, misfits};
+use crate::support::{ADMIN, Fixture, Server, sample};
 use dq_core::{Due, DurationExt, JobId};
 use dq_servers::Nginx;
 
@@ -40,58 +41,85 @@ fn address(server: SocketAddr, prefix: &str, page: &str) -> String {
     format!("http://ada:{ADMIN}@{server}{prefix}/{page}")
 }
 
-/// Every page at two widths, light and dark, with axe checks. Screenshots go to the target
-/// directory, for you to look at.
+/// A window that looks at pages, and keeps pictures of them in the target directory for you.
+struct Inspector {
+    window: Window,
+    axe: Axe,
+    pictures: PathBuf,
+}
+
+impl Inspector {
+    async fn open() -> Self {
+        let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+        fs::create_dir_all(&pictures).unwrap();
+        Self { window: Window::open().await, axe: Axe::load(), pictures }
+    }
+
+    async fn go(&self, fixture: &Fixture, page: &str, lang: &str) {
+        let separator = if page.contains('?') { '&' } else { '?' };
+        let page = format!("{page}{separator}lang={lang}");
+        self.window.go(&address(fixture.address, "/ops/dq", &page)).await;
+        self.window.wait_until("return document.querySelector('#running') === null").await;
+    }
+
+    async fn assert_fits(&self, name: &str, (width, height): (u32, u32), dark: bool) {
+        self.window.size(width, height, dark).await;
+        let misfits = misfits(&self.window).await;
+        assert_eq!(misfits, Vec::<String>::new(), "{name} at {width}, dark: {dark}");
+    }
+
+    async fn assert_accessible(&self, name: &str) {
+        assert_eq!(self.axe.violations(&self.window).await, "[]", "{name}");
+    }
+
+    async fn keep_picture(&self, name: &str) {
+        fs::write(self.pictures.join(format!("{name}.png")), self.window.screenshot().await)
+            .unwrap();
+    }
+}
+
+const DESKTOP: (u32, u32) = (1440, 900);
+const PHONE: (u32, u32) = (390, 844);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_console() {
     let fixture = Fixture::start("/ops/dq").await;
     let ended = sample::fill(&fixture).await;
-    let window = Window::open().await;
-    let axe = axe::source();
-    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
-    fs::create_dir_all(&pictures).unwrap();
+    let inspector = Inspector::open().await;
     let ended = format!("job?queue=ORDER_TIMEOUT&id={ended}");
     for (name, page) in PAGES.into_iter().chain([("ended-job", ended.as_str())]) {
         for lang in ["en", "zh"] {
-            let separator = if page.contains('?') { '&' } else { '?' };
-            window
-                .go(&address(fixture.address, "/ops/dq", &format!("{page}{separator}lang={lang}")))
-                .await;
-            window.wait_until("return document.querySelector('#running') === null").await;
+            let name_lang = format!("{name}-{lang}");
+            inspector.go(&fixture, page, lang).await;
             if name == "history" {
-                let rows = window.run("return document.querySelectorAll('tbody tr').length").await;
+                let rows = "return document.querySelectorAll('tbody tr').length";
+                let rows = inspector.window.run(rows).await;
                 assert!(rows.as_u64() > Some(9), "{rows} ended jobs are listed");
             }
             for width in [1920, 1280, 1024, 800, 600] {
-                window.size(width, 900, false).await;
-                let misfits = window.misfits().await;
-                assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
+                inspector.assert_fits(&name_lang, (width, 900), false).await;
             }
-            for (width, height) in [(1440, 900), (390, 844)] {
+            for size in [DESKTOP, PHONE] {
                 for dark in [false, true] {
-                    window.size(width, height, dark).await;
-                    let misfits = window.misfits().await;
-                    assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
+                    inspector.assert_fits(&name_lang, size, dark).await;
                     // Colours depend on the scheme, not on width or language.
                     let is_checked = match lang {
-                        "en" => width == 1440 || !dark,
-                        _ => width == 1440 && !dark,
+                        "en" => size == DESKTOP || !dark,
+                        _ => size == DESKTOP && !dark,
                     };
                     if is_checked {
-                        let violations = axe::violations(&window, &axe).await;
-                        assert_eq!(violations, "[]", "{name} {lang} at {width}, dark: {dark}");
+                        inspector.assert_accessible(&name_lang).await;
                     }
                     if lang == "en" || name == "overview" {
                         let scheme = if dark { "dark" } else { "light" };
-                        let file = pictures.join(format!("{name}-{lang}-{width}-{scheme}.png"));
-                        fs::write(file, window.screenshot().await).unwrap();
+                        inspector.keep_picture(&format!("{name_lang}-{}-{scheme}", size.0)).await;
                     }
                 }
             }
         }
     }
     // The browser logs a page with status 404 as a network error.
-    let console = window.console().await;
+    let console = inspector.window.console().await;
     let is_the_page = |line: &String| line.contains("key=nobody") && line.contains("404");
     assert!(console.iter().all(is_the_page), "{console:?}");
 }
@@ -100,12 +128,8 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
 async fn many_queues_and_long_names_fit_the_window() {
     let fixture = Fixture::start("/ops/dq").await;
     let (long, job) = sample::crowd(&fixture).await;
-    let window = Window::open().await;
-    let axe = axe::source();
-    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
-    fs::create_dir_all(&pictures).unwrap();
-    let name = long.replace(' ', "%20");
-    let pages = [
+    let inspector = Inspector::open().await;
+    for (name, page) in [
         ("many-overview", "./?past=day".to_owned()),
         ("many-all", "./?all=1&sort=name".to_owned()),
         ("many-jobs", "jobs".to_owned()),
@@ -114,29 +138,22 @@ async fn many_queues_and_long_names_fit_the_window() {
         ("many-forecast", "forecast".to_owned()),
         ("many-runners", "runners".to_owned()),
         ("many-schedules", "schedules".to_owned()),
-        ("long-queue", format!("queue?name={name}")),
-        ("long-jobs", format!("jobs?queue={name}")),
-        ("long-job", format!("job?queue={name}&id={job}")),
-        ("long-bulk", format!("bulk?queue={name}&do=replay")),
-        ("long-schedule", format!("schedule?name={name}")),
-        ("long-problem", format!("job?queue={name}&key={name}")),
+        ("long-queue", format!("queue?name={long}")),
+        ("long-jobs", format!("jobs?queue={long}")),
+        ("long-job", format!("job?queue={long}&id={job}")),
+        ("long-bulk", format!("bulk?queue={long}&do=replay")),
+        ("long-schedule", format!("schedule?name={long}")),
+        ("long-problem", format!("job?queue={long}&key={long}")),
         ("long-audit", "audit".to_owned()),
-    ];
-    for (name, page) in pages {
+    ] {
         for (lang, dark) in [("en", false), ("zh", true)] {
-            let separator = if page.contains('?') { '&' } else { '?' };
-            let page = format!("{page}{separator}lang={lang}");
-            window.go(&address(fixture.address, "/ops/dq", &page)).await;
-            for (width, height) in [(1440, 900), (390, 844)] {
-                window.size(width, height, dark).await;
-                let misfits = window.misfits().await;
-                assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
+            inspector.go(&fixture, &page, lang).await;
+            for size in [DESKTOP, PHONE] {
+                inspector.assert_fits(name, size, dark).await;
                 if lang == "en" {
-                    let violations = axe::violations(&window, &axe).await;
-                    assert_eq!(violations, "[]", "{name} at {width}");
+                    inspector.assert_accessible(name).await;
                 }
-                let file = pictures.join(format!("{name}-{lang}-{width}.png"));
-                fs::write(file, window.screenshot().await).unwrap();
+                inspector.keep_picture(&format!("{name}-{lang}-{}", size.0)).await;
             }
         }
     }

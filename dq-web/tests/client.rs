@@ -45,7 +45,7 @@ async fn a_client_that_others_generate_works() {
     fixture.dead("MAIL", "dead", "host 7 refused").await;
     fixture.schedule("MAIL", "later", "1", Due::After(9.hours())).await;
     let directory = tempfile::tempdir().unwrap();
-    let document = fixture.send(ADMIN, "GET", "/ops/dq/openapi.json", None).await.body;
+    let document = fixture.get(ADMIN, "/ops/dq/openapi.json").await.body;
     std::fs::write(directory.path().join("openapi.json"), document).unwrap();
     std::fs::write(directory.path().join("config.yml"), "post_hooks: []\n").unwrap();
     let package = package(PythonPackage::OpenapiClient).await;

@@ -3,20 +3,18 @@
 //!
 //! With a million pending jobs, on an idle machine:
 //! `cargo test --release -p dq-web --all-features --test all cost:: -- --ignored --nocapture --test-threads=1`.
-//! `DQ_COST_PENDING` sets the job count, and `DQ_COST_ROUNDS` the rounds.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{ADMIN, Fixture};
+use crate::support::{ADMIN, Fixture, events};
 use dq_core::{
     Backend as _, ClaimParams, Dq, Due, DurationExt, QueueName, Settlement, Verdict, Want,
 };
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::io::AsyncReadExt as _;
+use tokio::task::JoinSet;
 
 /// Queues that share the pending jobs.
 const QUEUES: u64 = 10;
@@ -68,70 +66,42 @@ async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
     jobs as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A window on the overview: listens to events and rereads the page.
-struct OpenPage([JoinHandle<()>; 2]);
+/// A window on the overview, which listens to events and reads the page again and again.
+struct OpenPage(JoinSet<()>);
 
 impl OpenPage {
     /// Opens the page; returns after its first event.
-    async fn of(fixture: &std::sync::Arc<Fixture>) -> Self {
-        const MAX_WAIT: Duration = Duration::from_secs(600);
-        let opened = tokio::time::timeout(MAX_WAIT, Self::open(fixture)).await;
-        opened.expect("the overview is shown and an event of it received")
-    }
-
-    async fn open(fixture: &std::sync::Arc<Fixture>) -> Self {
+    async fn open(fixture: &Arc<Fixture>) -> Self {
         let address = fixture.address;
-        let mut stream = Self::listen(address).await;
-        let events = async move {
+        let (mut stream, _) = events::wait_for(address, "", "event: overview").await;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             let mut part = [0; 4096];
             loop {
                 while stream.read(&mut part).await.unwrap() > 0 {}
                 // The server ends a stream after some seconds; browsers then reconnect.
-                stream = Self::listen(address).await;
+                stream = events::open(address, "").await;
             }
-        };
+        });
         Self::read(fixture).await;
-        let fixture = fixture.clone();
-        let pages = async move {
+        let fixture = Arc::clone(fixture);
+        tasks.spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
                 Self::read(&fixture).await;
             }
-        };
-        Self([tokio::spawn(events), tokio::spawn(pages)])
-    }
-
-    async fn listen(address: SocketAddr) -> TcpStream {
-        let request = format!(
-            "GET /v1/events HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {ADMIN}\r\n\r\n"
-        );
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let (mut part, mut text) = ([0; 4096], String::new());
-        while !text.contains("event: overview") {
-            let read = stream.read(&mut part).await.unwrap();
-            assert!(read > 0, "the events end: {text}");
-            text += &String::from_utf8_lossy(&part[..read]);
-            assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-        }
-        stream
+        });
+        Self(tasks)
     }
 
     async fn read(fixture: &Fixture) {
-        assert_eq!(fixture.send(ADMIN, "GET", "/", None).await.status, 200);
+        assert_eq!(fixture.get(ADMIN, "/").await.status, 200);
     }
 
     /// Closes the page, which must still be open.
-    fn close(self) {
-        let [events, pages] = &self.0;
-        assert!(!events.is_finished(), "the events have ended");
-        assert!(!pages.is_finished(), "the page could not be read");
-    }
-}
-
-impl Drop for OpenPage {
-    fn drop(&mut self) {
-        self.0.iter().for_each(JoinHandle::abort);
+    fn close(mut self) {
+        let ended = self.0.try_join_next();
+        assert!(ended.is_none(), "the events or the page could not be read: {ended:?}");
     }
 }
 
@@ -148,7 +118,7 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
             |number: u64| Due::After(1.days() + Duration::from_millis(number * 17 % 86_400_000));
         schedule(&dq, &format!("PENDING_{queue}"), plan.pending / QUEUES, due).await;
     }
-    let fixture = std::sync::Arc::new(Fixture::of(dq.clone(), directory).await);
+    let fixture = Arc::new(Fixture::of(dq.clone(), directory).await);
     let mut table = format!(
         "{name}, {} pending jobs, {} requests of each page\n\n| Page | p50 ms | p99 ms | max ms |\n\
          |---|---|---|---|\n",
@@ -178,7 +148,7 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
             times.push(began.elapsed().as_secs_f64() * 1_000.0);
         }
         times.sort_by(f64::total_cmp);
-        let quantile = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
+        let quantile = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
         let (p50, p99, max) = (quantile(0.5), quantile(0.99), quantile(1.0));
         let _ = writeln!(table, "| `{page}` | {p50:.1} | {p99:.1} | {max:.1} |");
     }
@@ -187,7 +157,7 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..plan.rounds {
         without.push(claim_rate(&dq, plan.claimed).await);
-        let page = OpenPage::of(&fixture).await;
+        let page = OpenPage::open(&fixture).await;
         with.push(claim_rate(&dq, plan.claimed).await);
         page.close();
     }
@@ -229,18 +199,11 @@ async fn measure_all(plan: &Plan) -> Vec<String> {
     tables
 }
 
-fn full() -> Plan {
-    let pending = std::env::var("DQ_COST_PENDING").ok();
-    let pending = pending.map_or(1_000_000, |number| number.parse().expect("a number of jobs"));
-    let rounds = std::env::var("DQ_COST_ROUNDS").ok();
-    let rounds = rounds.map_or(5, |number| number.parse().expect("a number of rounds"));
-    Plan { pending, requests: 200, claimed: 100_000, rounds }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement, for a release build on an idle machine"]
 async fn a_million_jobs() {
-    println!("{}", measure_all(&full()).await.join("\n"));
+    let plan = Plan { pending: 1_000_000, requests: 200, claimed: 100_000, rounds: 5 };
+    println!("{}", measure_all(&plan).await.join("\n"));
 }
 
 /// Checks that the measurements run; their figures mean nothing with so few jobs.

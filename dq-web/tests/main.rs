@@ -2,8 +2,11 @@
 
 mod api;
 mod browser;
+mod check;
 mod client;
 mod cost;
+mod live;
+mod openapi;
 mod pages;
 mod schedules;
 mod security;

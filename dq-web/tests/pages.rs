@@ -1,10 +1,10 @@
 //! HTML of the queue and job pages.
 
-use crate::support::{ADMIN, Fixture, sample};
+use crate::support::{ADMIN, Fixture, OPERATOR, VIEWER, sample};
 use dq_core::{DeadKind, DeadReason, Due, DurationExt, Verdict};
 
 async fn page(fixture: &Fixture, path: &str) -> String {
-    let reply = fixture.send(ADMIN, "GET", path, None).await;
+    let reply = fixture.get(ADMIN, path).await;
     assert_eq!(reply.status, 200, "{path}: {reply:?}");
     reply.body
 }
@@ -61,7 +61,7 @@ async fn a_job_is_found_by_its_id_or_key_in_any_queue() {
     fixture.schedule("SMS", "order-170", "1", Due::After(1.hours())).await;
     let dead = fixture.dead("ZZZ", "order-9", "boom").await;
     let found = async |text: &str| {
-        let reply = fixture.send(ADMIN, "GET", &format!("/jobs?find={text}"), None).await;
+        let reply = fixture.get(ADMIN, &format!("/jobs?find={text}")).await;
         (reply.status, reply.header("location").unwrap_or_default().to_owned(), reply.body)
     };
     // By id, whatever the list's queue.
@@ -159,4 +159,39 @@ async fn the_past_is_what_this_server_has_watched_and_says_since_when() {
     let gone = page(&fixture, "/").await;
     assert!(!gone.contains("this server has watched since"), "it has for longer than an hour");
     assert_eq!(chart(&gone, "Done").matches("class=\"gap\"").count(), 60);
+}
+
+#[tokio::test]
+async fn an_empty_history_names_the_setting_unless_a_filter_is_the_reason() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "ann", "{}", Due::After(1.hours())).await;
+    for (lang, of_setting, of_filter) in [
+        ("en", "No ended job is remembered.", "No job matches."),
+        ("zh", "history", "没有匹配的任务。"),
+    ] {
+        let list = format!("/jobs?queue=MAIL&state=ended&lang={lang}");
+        let all = fixture.get(VIEWER, &list).await.body;
+        assert!(all.contains(of_setting) && !all.contains(of_filter), "{all}");
+        let filtered = fixture.get(VIEWER, &format!("{list}&find=zzz")).await.body;
+        assert!(filtered.contains(of_filter), "{filtered}");
+        assert!(!filtered.contains("No ended job is remembered."), "{filtered}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_a_change_warns_of_jobs_outside_of_the_group() {
+    let fixture = Fixture::start("").await;
+    for (key, error) in [("a", "E1"), ("b", "charge timeout 3"), ("c", "a charge timeout 4 x")] {
+        fixture.dead("MAIL", key, error).await;
+    }
+    let dead = fixture.get(OPERATOR, "/dead?lang=en").await.body;
+    assert_eq!(dead.matches("do=remove").count(), 2, "a short text has no buttons: {dead}");
+    assert_eq!(dead.matches("group=1").count(), 4, "{dead}");
+
+    // Two dead jobs contain the text, so a group of one is smaller than the change.
+    for (group, warns) in [("&group=1", true), ("&group=2", false), ("", false)] {
+        let path = format!("/bulk?queue=MAIL&do=remove&error=charge%20timeout{group}&lang=en");
+        let page = fixture.get(OPERATOR, &path).await.body;
+        assert_eq!(page.contains("more jobs than the group"), warns, "{group}: {page}");
+    }
 }

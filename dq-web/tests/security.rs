@@ -1,9 +1,8 @@
-//! What the server refuses, over plain HTTP.
+//! What the server refuses to whom, and what it keeps from whom, over plain HTTP.
 
 use crate::support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 use dq_core::{
-    Announcement, Backend, BrowseParams, DeadKind, DeadReason, Due, DurationExt, JobState,
-    QueueName, Verdict,
+    Announcement, Backend, BrowseParams, DeadKind, DeadReason, Due, DurationExt, JobState, Verdict,
 };
 
 const SECRET: &str = "S3CRET-4111";
@@ -86,9 +85,11 @@ async fn fixture() -> Fixture {
     fixture
 }
 
+/// Everything the store has, to see whether a request changed it.
 async fn dump(fixture: &Fixture) -> String {
-    let mut text = format!("{:?}", fixture.store.stats(&[]).await.unwrap());
-    for stats in fixture.store.stats(&[]).await.unwrap() {
+    let queues = fixture.store.stats(&[]).await.unwrap();
+    let mut text = format!("{queues:?}");
+    for stats in queues {
         for state in [
             JobState::Scheduled,
             JobState::Ready,
@@ -116,10 +117,11 @@ async fn without_authentication_every_address_is_401() {
     let fixture = fixture().await;
     let before = dump(&fixture).await;
     let others = ["/v1/events", "/nothing", "/v1/nothing", "//", "/assets/../v1/queues"];
+    let no_credentials: &[_] = &[];
+    let wrong_token: &[_] = &[("authorization", "Bearer wrong")];
+    let no_user: &[_] = &[("authorization", "Basic Og==")];
     for path in READS.into_iter().chain(others) {
-        for headers in
-            [&[][..], &[("authorization", "Bearer wrong")], &[("authorization", "Basic Og==")]]
-        {
+        for headers in [no_credentials, wrong_token, no_user] {
             let reply = fixture.raw("GET", path, headers, b"").await;
             assert_eq!(reply.status, 401, "{path}");
             assert!(!reply.body.contains("MAIL"), "{path}");
@@ -138,11 +140,8 @@ async fn without_authentication_every_address_is_401() {
     }
     for (method, path, body) in WRITES {
         let headers = [("content-type", content_type(path, body))];
-        assert_eq!(
-            fixture.raw(method, path, &headers, body.as_bytes()).await.status,
-            401,
-            "{path}"
-        );
+        let reply = fixture.raw(method, path, &headers, body.as_bytes()).await;
+        assert_eq!(reply.status, 401, "{method} {path}");
     }
     assert_eq!(dump(&fixture).await, before);
 }
@@ -151,15 +150,15 @@ async fn without_authentication_every_address_is_401() {
 async fn a_viewer_sees_no_byte_of_a_payload_or_a_header() {
     let fixture = fixture().await;
     for path in READS {
-        let reply = fixture.send(VIEWER, "GET", path, None).await;
+        let reply = fixture.get(VIEWER, path).await;
         assert!(reply.status == 200 || reply.status == 403, "{path}: {reply:?}");
         assert!(!reply.body.contains(SECRET), "{path}");
         assert!(!has_header(&reply.body), "{path}");
     }
     let search = "/v1/queues/MAIL/jobs?contains=S3CRET";
-    assert_eq!(fixture.send(VIEWER, "GET", search, None).await.status, 403);
+    assert_eq!(fixture.get(VIEWER, search).await.status, 403);
     for path in ["/job?queue=MAIL&key=waiting", "/v1/queues/MAIL/jobs/key:waiting"] {
-        let body = fixture.send(READER, "GET", path, None).await.body;
+        let body = fixture.get(READER, path).await.body;
         assert!(body.contains(SECRET) && has_header(&body), "{path}");
     }
 }
@@ -179,7 +178,7 @@ async fn reading_changes_nothing() {
         "/v1/queues/MAIL/jobs:cancel",
     ];
     for path in READS.into_iter().chain(writes_by_get) {
-        fixture.send(ADMIN, "GET", path, None).await;
+        fixture.get(ADMIN, path).await;
         fixture.send(ADMIN, "HEAD", path, None).await;
     }
     assert_eq!(dump(&fixture).await, before);
@@ -215,10 +214,8 @@ async fn writes_from_other_sites_are_403_and_change_nothing() {
 #[tokio::test]
 async fn a_form_of_another_media_type_is_no_json() {
     let fixture = fixture().await;
-    let bearer = format!("Bearer {ADMIN}");
-    let headers = [("authorization", bearer.as_str()), ("content-type", "text/plain")];
-    let reply =
-        fixture.raw("POST", "/v1/queues/MAIL:purge", &headers, br#"{"confirm":"MAIL"}"#).await;
+    let (path, body) = ("/v1/queues/MAIL:purge", r#"{"confirm":"MAIL"}"#);
+    let reply = fixture.send_as(ADMIN, "POST", path, Some("text/plain"), body).await;
     assert_eq!(reply.status, 415);
 }
 
@@ -228,16 +225,14 @@ async fn readers_write_nothing_and_operators_do_not_purge() {
     let before = dump(&fixture).await;
     for token in [VIEWER, READER] {
         for (method, path, body) in WRITES {
-            let bearer = format!("Bearer {token}");
-            let headers =
-                [("authorization", bearer.as_str()), ("content-type", content_type(path, body))];
-            let reply = fixture.raw(method, path, &headers, body.as_bytes()).await;
+            let content_type = Some(content_type(path, body));
+            let reply = fixture.send_as(token, method, path, content_type, body).await;
             assert_eq!(reply.status, 403, "{method} {path}");
         }
     }
     let body = Some(r#"{"confirm":"MAIL"}"#);
     assert_eq!(fixture.send(OPERATOR, "POST", "/v1/queues/MAIL:purge", body).await.status, 403);
-    assert_eq!(fixture.send(OPERATOR, "GET", "/v1/audit", None).await.status, 403);
+    assert_eq!(fixture.get(OPERATOR, "/v1/audit").await.status, 403);
     assert_eq!(dump(&fixture).await, before);
 }
 
@@ -261,7 +256,7 @@ async fn numbers_and_bodies_beyond_measure_are_clamped_or_refused() {
         ("/job?queue=MAIL", 400),
         ("/v1/audit?limit=1000000000", 200),
     ] {
-        let reply = fixture.send(ADMIN, "GET", path, None).await;
+        let reply = fixture.get(ADMIN, path).await;
         assert_eq!(reply.status, status, "{path}: {}", reply.body);
     }
     let bearer = format!("Bearer {ADMIN}");
@@ -291,27 +286,26 @@ async fn markup_stays_text_on_every_page() {
     const MARKUP: &str = "<img src=x onerror=alert(1)>\"'>";
     let fixture = Fixture::start("").await;
     let queue = format!("Q{MARKUP}");
-    let name = QueueName::new(&queue).unwrap();
     let payload = serde_json::json!({ "text": MARKUP }).to_string();
-    fixture.schedule(&queue, &format!("dead{MARKUP}"), &payload, Due::NOW).await;
-    for job in fixture.claim(&queue, MARKUP).await {
-        let reason = DeadReason::new(DeadKind::Exhausted, MARKUP);
-        fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
+    let dead = Verdict::dead(DeadReason::new(DeadKind::Exhausted, MARKUP));
+    let mut ids = Vec::new();
+    for (key, verdict) in [
+        ("dead", Some(dead)),
+        ("skip", Some(Verdict::skip(MARKUP))),
+        ("retry", Some(Verdict::retry(Due::After(1.hours()), MARKUP))),
+        ("run", None),
+    ] {
+        ids.push(fixture.schedule(&queue, &format!("{key}{MARKUP}"), &payload, Due::NOW).await);
+        for job in fixture.claim(&queue, MARKUP).await {
+            if let Some(verdict) = &verdict {
+                fixture.settle(&job, verdict.clone()).await;
+            }
+        }
     }
-    let skipped = fixture.schedule(&queue, &format!("skip{MARKUP}"), &payload, Due::NOW).await;
-    for job in fixture.claim(&queue, MARKUP).await {
-        fixture.settle(&job, Verdict::skip(MARKUP)).await;
-    }
-    let retried = fixture.schedule(&queue, &format!("retry{MARKUP}"), &payload, Due::NOW).await;
-    for job in fixture.claim(&queue, MARKUP).await {
-        fixture.settle(&job, Verdict::retry(Due::After(1.hours()), MARKUP)).await;
-    }
-    let running = fixture.schedule(&queue, &format!("run{MARKUP}"), &payload, Due::NOW).await;
-    fixture.claim(&queue, MARKUP).await;
     let info = serde_json::json!({
         "format": 1, "host": MARKUP, "pid": 1, "version": MARKUP, "started": 0, "stopping": false,
         "concurrency": 1, "running": 0, "skew_ms": 0, "omitted_queues": 0,
-        "queues": [{"queue": name, "concurrency": 1, "running": 0, "lateness": [], "run_time": []}],
+        "queues": [{"queue": queue, "concurrency": 1, "running": 0, "lateness": [], "run_time": []}],
     });
     let announcement = Announcement::new(MARKUP, info.to_string(), 60.seconds());
     fixture.store.announce(announcement).await.unwrap();
@@ -319,6 +313,10 @@ async fn markup_stays_text_on_every_page() {
     fixture.store.announce(unreadable).await.unwrap();
 
     let encoded: String = queue.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let schedule = format!("/v1/schedules/{encoded}");
+    let definition = serde_json::json!({"queue": queue, "every": "90s", "payload": MARKUP});
+    let put = fixture.send(OPERATOR, "PUT", &schedule, Some(&definition.to_string())).await;
+    assert_eq!(put.status, 200, "{put:?}");
     let markup = "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E";
     let mut pages = vec![
         "/".to_owned(),
@@ -333,37 +331,43 @@ async fn markup_stays_text_on_every_page() {
         format!("/?lang={markup}&done={markup}"),
         format!("/{markup}"),
         format!("/v1/queues/{encoded}/{markup}"),
+        "/schedules".to_owned(),
+        format!("/schedule?name={encoded}"),
+        format!("/schedule?name=no{encoded}"),
+        "/forecast".to_owned(),
+        format!("/forecast?window={markup}"),
     ];
     for state in ["scheduled", "ready", "running", "dead", "ended"] {
         pages.push(format!("/jobs?queue={encoded}&state={state}"));
     }
-    for id in [retried, running, skipped] {
+    for id in &ids[1..] {
         pages.push(format!("/job?queue={encoded}&id={id}"));
     }
     for page in &pages {
-        let reply = fixture.send(ADMIN, "GET", page, None).await;
-        let is_page =
-            reply.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
-        assert!(!is_page || !reply.body.contains("<img"), "{page}: {}", reply.body);
-        assert!(!is_page || !reply.body.contains("\"'>"), "{page}: {}", reply.body);
-        assert!(!is_page || !reply.body.contains("<b>header"), "{page}: {}", reply.body);
+        let reply = fixture.get(ADMIN, page).await;
+        let content_type = reply.header("content-type").unwrap_or_default();
+        if content_type.starts_with("text/html") {
+            for markup in ["<img", "\"'>", "<b>header"] {
+                assert!(!reply.body.contains(markup), "{page}: {}", reply.body);
+            }
+        }
         // These pages show nothing of it, or only percent-encoded.
-        let silent = ["/v1/", "/?lang=", "/%3Cimg", "/audit"];
+        let silent = ["/v1/", "/?lang=", "/%3Cimg"];
         let is_silent = silent.iter().any(|it| page.starts_with(it)) || page.contains("&do=%3C");
         assert!(is_silent || reply.body.contains("&#60;img"), "{page}: {}", reply.body);
         assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
     }
     let ended = format!("/jobs?queue={encoded}&state=ended");
-    let reply = fixture.send(ADMIN, "GET", &ended, None).await;
+    let reply = fixture.get(ADMIN, &ended).await;
     assert!(reply.body.contains("skip&#60;img"), "the job that ended is not listed: {reply:?}");
 }
 
 #[tokio::test]
 async fn the_address_without_the_slash_leads_to_the_one_with_it() {
     let fixture = Fixture::start("/ops/dq").await;
-    let reply = fixture.send(VIEWER, "GET", "/ops/dq?lang=zh", None).await;
+    let reply = fixture.get(VIEWER, "/ops/dq?lang=zh").await;
     assert_eq!((reply.status, reply.header("location")), (308, Some("./dq/?lang=zh")));
-    let reply = fixture.send(VIEWER, "GET", "/ops/dq/?lang=zh", None).await;
+    let reply = fixture.get(VIEWER, "/ops/dq/?lang=zh").await;
     assert_eq!(reply.status, 200);
     assert!(reply.body.contains("概览"));
     // No link leaves the page's prefix, and nothing is inline, which the content security policy

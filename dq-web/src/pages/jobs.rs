@@ -8,8 +8,8 @@ use dq_core::{ErrorKind, JobId, JobState, QueueName};
 use dq_ops::{JobFilter, JobQuery, JobSummary, JobsAnywhere, OpsError, Overview, QueueSummary};
 
 use super::chrome::{Chrome, PageRequest, render};
-use super::format::{When, number};
-use super::overview::LATE_MS;
+use super::format::number;
+use super::job_row::short_id;
 use crate::problem::{Problem, Result};
 
 /// Jobs shown per state when the page shows all states.
@@ -31,6 +31,7 @@ struct Page {
     list: List,
 }
 
+/// The list's head: which jobs it has, and where else one can go.
 struct List {
     /// The queue; empty for all.
     queue: String,
@@ -58,6 +59,7 @@ struct Tab {
     is_current: bool,
 }
 
+/// The jobs of one state.
 struct Section {
     class: &'static str,
     name: &'static str,
@@ -75,6 +77,7 @@ struct Section {
     bulk: Vec<(&'static str, String)>,
 }
 
+/// Returns the filter in a page's address.
 pub(super) fn filter_of(request: &PageRequest) -> JobFilter {
     let mut filter = JobFilter::default();
     filter.key_prefix = request.param("find").map(str::to_owned);
@@ -117,29 +120,32 @@ async fn found(
 ) -> Result<Option<JobsAnywhere>> {
     let Some(find) = request.param("find") else { return Ok(None) };
     let is_id = find.trim().parse::<JobId>().is_ok();
-    if is_id || (&asked.queue, asked.state, asked.kept.len()) == (&None, None, 1) {
-        return Ok(Some(request.session.find(overview, find).await?));
+    let has_nothing_else = asked.is_everywhere() && asked.kept.len() == 1;
+    if !is_id && !has_nothing_else {
+        return Ok(None);
     }
-    Ok(None)
+    Ok(Some(request.session.find(overview, find).await?))
 }
 
+/// What the address asks for.
 struct Asked<'a> {
     queue: Option<QueueName>,
     state: Option<(JobState, &'static str)>,
     filter: JobFilter,
     contains: Option<&'a str>,
     after: Option<&'a str>,
+    /// The parameters that select jobs: `find`, `error` and `contains`.
     kept: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Asked<'a> {
     fn of(request: &'a PageRequest, c: &Chrome) -> Result<Self> {
         let queue = request.param("queue").map(QueueName::new).transpose()?;
-        let state = |name| STATES.into_iter().find(|(_, known)| *known == name);
-        let state = request
-            .param("state")
-            .map(|name| state(name).ok_or_else(|| Problem::bad_request("there is no such state")));
-        let state: Option<(JobState, &'static str)> = state.transpose()?;
+        let state_named = |name: &str| {
+            let found = STATES.into_iter().find(|(_, known)| *known == name);
+            found.ok_or_else(|| Problem::bad_request("there is no such state"))
+        };
+        let state = request.param("state").map(state_named).transpose()?;
         let after = request.param("after");
         if after.is_some() && (queue.is_none() || state.is_none()) {
             return Err(Problem::bad_request(
@@ -147,12 +153,18 @@ impl<'a> Asked<'a> {
             ));
         }
         let contains = request.param("contains").filter(|_| c.reads());
-        let kept = ["find", "error", "contains"]
-            .into_iter()
-            .filter(|param| *param != "contains" || contains.is_some())
-            .filter_map(|param| Some((param, request.param(param)?)))
-            .collect();
+        let kept = [
+            ("find", request.param("find")),
+            ("error", request.param("error")),
+            ("contains", contains),
+        ];
+        let kept = kept.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         Ok(Self { queue, state, filter: filter_of(request), contains, after, kept })
+    }
+
+    /// Whether the address names neither a queue nor a state.
+    fn is_everywhere(&self) -> bool {
+        self.queue.is_none() && self.state.is_none()
     }
 
     /// Returns the parameters for a listing, with or without the filter.
@@ -188,10 +200,11 @@ async fn sections(
     let mut sections = Vec::new();
     for (state, class) in STATES {
         let is_asked = asked.state.is_some_and(|(asked, _)| asked == state);
-        // Ended jobs are no problem, so they are listed only in a search.
-        let is_shown =
+        // Without a state, the page shows a few jobs of each. Ended jobs are no problem, so it has
+        // them only in a search.
+        let is_sample =
             asked.state.is_none() && (state != JobState::Ended || !asked.kept.is_empty());
-        if !is_asked && !is_shown {
+        if !is_asked && !is_sample {
             continue;
         }
         let mut query = asked.query(state);
@@ -212,7 +225,7 @@ async fn sections(
         let (jobs, next, is_cut) = match read {
             Ok(read) => read,
             // The store has no history, or keeps no payloads of ended jobs.
-            Err(OpsError::Store(error)) if is_shown && error.kind() == ErrorKind::Unsupported => {
+            Err(OpsError::Store(error)) if is_sample && error.kind() == ErrorKind::Unsupported => {
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -235,6 +248,7 @@ async fn sections(
     Ok(sections)
 }
 
+/// Returns the list around its sections.
 fn list(
     request: &PageRequest,
     c: &Chrome,
@@ -271,7 +285,7 @@ fn list(
     let is_filtered = !asked.kept.is_empty();
     sections.retain(|section| !section.jobs.is_empty() || section.first.is_some());
     let find = request.param("find");
-    let is_everywhere = asked.queue.is_none() && asked.state.is_none();
+    let is_everywhere = asked.is_everywhere();
     let name = asked.queue.as_ref().map(|queue| queue.as_str().to_owned()).unwrap_or_default();
     List {
         queue_href: c.queue_link(&name),
@@ -296,6 +310,7 @@ fn list(
     }
 }
 
+/// Returns a section without links.
 fn section(c: &Chrome, state: JobState, class: &'static str, jobs: Vec<JobSummary>) -> Section {
     let t = c.t;
     let (time_label, detail_label, order) = match state {
@@ -349,53 +364,4 @@ fn bulk_links(
         "dead" => vec![(c.t.replay_all, link("replay")), (c.t.remove_all, link("remove"))],
         _ => Vec::new(),
     }
-}
-
-/// What a row shows of a job.
-impl Chrome {
-    pub(super) fn job_href(&self, job: &JobSummary) -> String {
-        self.job_link(job.queue.as_str(), &job.id.to_string())
-    }
-
-    /// Returns when the job got its state.
-    pub(super) fn job_when(&self, job: &JobSummary) -> When {
-        let at = match job.state {
-            JobState::Dead => job.dead.as_ref().map(|dead| dead.at),
-            JobState::Ended => job.ended.as_ref().map(|ended| ended.at),
-            JobState::Running => job.claimed_at,
-            _ => None,
-        };
-        self.when(&at.unwrap_or(job.due))
-    }
-
-    pub(super) fn job_is_late(&self, job: &JobSummary) -> bool {
-        let late = self.now.since(job.due).as_millis() >= u128::from(LATE_MS);
-        job.state == JobState::Ready && late
-    }
-
-    pub(super) fn changes(&self, job: &JobSummary) -> bool {
-        self.operates() && !job.queue.is_reserved()
-    }
-
-    /// Returns the most important fact about a job, and whether it is an error.
-    pub(super) fn job_detail(&self, job: &JobSummary) -> (Option<String>, bool) {
-        if let Some(dead) = &job.dead {
-            return (Some(dead.message.clone()), true);
-        }
-        if let Some(ended) = &job.ended {
-            let ending = self.t.of("end", ended.ending.as_str());
-            let reason = ended.reason.as_ref().map(|reason| format!(": {reason}"));
-            return (Some(format!("{ending}{}", reason.unwrap_or_default())), false);
-        }
-        if job.state == JobState::Running {
-            return (job.worker.clone(), false);
-        }
-        (job.last_error.clone(), true)
-    }
-}
-
-/// Ids differ most in their last part.
-pub(super) fn short_id(id: &JobId) -> String {
-    let id = id.to_string();
-    format!("…{}", &id[id.len() - 12..])
 }

@@ -1,6 +1,4 @@
-//! All queues at a glance: problems first.
-
-use std::cmp::Reverse;
+//! All queues at a glance: tiles, charts and the table of queues.
 
 use askama::Template;
 use axum::extract::State;
@@ -13,6 +11,7 @@ use super::chart::{Chart, Rect, bars, shares};
 use super::chrome::{Chrome, PageRequest, render};
 use super::format::{number, rate};
 use super::past::PastCharts;
+use super::queue_table::{QueueTable, is_late, waits_long};
 use crate::app::{App, DayAhead};
 use crate::problem::Result;
 
@@ -20,48 +19,16 @@ use crate::problem::Result;
 /// hard-code 24.
 pub(super) const HOURS: usize = 24;
 
-/// Lateness in milliseconds that marks a queue or job as late, whatever its objective.
-pub(super) const LATE_MS: u64 = 1_000;
-
-/// How long a job may wait for a runner before its queue has a problem. In a healthy queue, all
-/// slots are busy now and then.
-const WAITS_MS: u64 = 10_000;
-
-/// Maximum number of queues on the page, unless you ask for all.
-const MANY: usize = 50;
-
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Page {
     c: Chrome,
     tiles: Vec<Tile>,
     past: PastCharts,
-    queues: Queues,
+    queues: QueueTable,
 }
 
-struct Queues {
-    /// The queue count. `troubled` counts queues with a problem.
-    number: String,
-    troubled: usize,
-    find: String,
-    /// Page parameters that the filter keeps.
-    kept: Vec<(&'static str, String)>,
-    clear: Option<String>,
-    columns: Vec<Column>,
-    rows: Vec<QueueSummary>,
-    /// Address and count of all queues, if the page shows only some.
-    all: Option<(String, String)>,
-    is_empty: bool,
-}
-
-struct Column {
-    name: &'static str,
-    href: String,
-    /// The `aria-sort` value, if the table is sorted by this column.
-    sorted: Option<&'static str>,
-    is_number: bool,
-}
-
+/// A number with its name, such as the running jobs.
 #[derive(Debug)]
 pub(super) struct Tile {
     pub(super) class: &'static str,
@@ -72,6 +39,7 @@ pub(super) struct Tile {
 }
 
 impl Chart {
+    /// Charts the jobs due in each of the next hours.
     pub(super) fn hours(c: &Chrome, counts: &[u64]) -> Self {
         let title = |hour: usize, count: u64| {
             let [from, to] = [hour, hour + 1].map(|hour| c.duration(&(hour as u64 * 3_600_000)));
@@ -110,117 +78,11 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Result
     let ahead = app.day_ahead(&request.session, &overview).await;
     past.charts.extend(ahead.map(|ahead| Chart::day_ahead(&c, &ahead)));
     let tiles = tiles(&c, &overview);
-    let queues = queues(&c, &request, overview.queues);
+    let queues = QueueTable::new(&c, &request, overview.queues);
     render(StatusCode::OK, &Page { c, tiles, past, queues })
 }
 
-/// A queue's problem, worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    /// Jobs are due, and no runner serves them.
-    NoRunner,
-    /// Jobs start late, or wait for long.
-    Late,
-    Dead,
-    /// Jobs wait in a paused queue, or in one without a runner.
-    Stopped,
-    None,
-}
-
-impl Trouble {
-    fn of(queue: &QueueSummary) -> Self {
-        let missed = queue.objective.as_ref().is_some_and(|objective| objective.missed);
-        if queue.runners == Some(0) && queue.ready > 0 {
-            Self::NoRunner
-        } else if missed || is_late(queue) || (waits_long(queue) && !queue.paused) {
-            Self::Late
-        } else if queue.dead > 0 {
-            Self::Dead
-        } else if queue.scheduled + queue.ready > 0 && (queue.paused || queue.runners == Some(0)) {
-            Self::Stopped
-        } else {
-            Self::None
-        }
-    }
-}
-
-pub(super) fn is_late(queue: &QueueSummary) -> bool {
-    queue.lateness.is_some_and(|lateness| lateness.p99_ms >= LATE_MS)
-}
-
-pub(super) fn waits_long(queue: &QueueSummary) -> bool {
-    queue.oldest_ready_ms >= WAITS_MS
-}
-
-/// Sorts queues that arrive in name order.
-fn sort(queues: &mut [QueueSummary], by: &str) {
-    match by {
-        "name" => {}
-        "scheduled" => queues.sort_by_key(|queue| Reverse(queue.scheduled)),
-        "ready" => queues.sort_by_key(|queue| Reverse(queue.ready)),
-        "running" => queues.sort_by_key(|queue| Reverse(queue.running)),
-        "dead" => queues.sort_by_key(|queue| Reverse(queue.dead)),
-        "lateness" => queues.sort_by_key(|queue| Reverse(queue.lateness.map(|late| late.p99_ms))),
-        "rate" => queues.sort_by_key(|queue| Reverse(queue.lateness.map(|runs| runs.count))),
-        "due" => queues.sort_by_key(|queue| (queue.next_due.is_none(), queue.next_due)),
-        _ => queues.sort_by_key(|queue| {
-            let trouble = Trouble::of(queue);
-            let waits = if trouble == Trouble::None { 0 } else { queue.oldest_ready_ms / WAITS_MS };
-            (trouble, Reverse(waits), Reverse(queue.dead))
-        }),
-    }
-}
-
-fn queues(c: &Chrome, request: &PageRequest, all: Vec<QueueSummary>) -> Queues {
-    let t = c.t;
-    let find = request.param("find").unwrap_or_default();
-    let wanted = find.trim().to_lowercase();
-    let count = all.len();
-    let troubled = all.iter().filter(|queue| Trouble::of(queue) != Trouble::None).count();
-    let mut rows = all;
-    rows.retain(|queue| queue.queue.as_str().to_lowercase().contains(&wanted));
-    let by = request.param("sort").unwrap_or_default();
-    sort(&mut rows, by);
-    let is_cut = rows.len() > MANY && request.param("all").is_none();
-    let all = is_cut.then(|| (request.with(c, "all", Some("1")), number(rows.len() as u64)));
-    if is_cut {
-        rows.truncate(MANY);
-    }
-    let column = |(id, name): (&str, _)| Column {
-        name,
-        // A second click leads back to the problems.
-        href: request.with(c, "sort", Some(id).filter(|id| *id != by)),
-        sorted: (id == by).then_some(match id {
-            "name" | "due" => "ascending",
-            _ => "descending",
-        }),
-        is_number: id != "name",
-    };
-    let columns = [
-        ("name", t.queue),
-        ("scheduled", t.scheduled),
-        ("ready", t.ready),
-        ("running", t.running),
-        ("dead", t.dead),
-        ("lateness", t.lateness),
-        ("rate", t.per_minute),
-        ("due", t.next_due),
-    ];
-    let kept = ["sort", "past", "lang"];
-    let kept = kept.into_iter().filter_map(|name| Some((name, request.param(name)?.to_owned())));
-    Queues {
-        number: number(count as u64),
-        troubled,
-        find: find.to_owned(),
-        kept: kept.collect(),
-        clear: (!find.is_empty()).then(|| request.with(c, "find", None)),
-        columns: columns.map(column).into(),
-        rows,
-        all,
-        is_empty: count == 0,
-    }
-}
-
+/// Returns the tiles of all queues: the states, the worst lateness and the rate.
 fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
     let t = c.t;
     let queues = &overview.queues;
@@ -327,37 +189,6 @@ mod tests {
             "paused": false, "next_due": next_due, "oldest_ready_ms": 0,
         });
         serde_json::from_value(json).unwrap()
-    }
-
-    #[test]
-    fn what_is_wrong_comes_first_and_the_worst_before_the_rest() {
-        let time = "2026-01-01T00:00:00Z";
-        let named = |name: &str, scheduled, ready| {
-            let mut queue = queue(scheduled, ready, time);
-            queue.queue = dq_core::QueueName::new(name).unwrap();
-            queue.runners = Some(1);
-            queue
-        };
-        let mut dead = named("a-dead", 0, 0);
-        dead.dead = 2;
-        let fine = named("b-fine", 5, 1);
-        let mut late = named("c-late", 0, 3);
-        late.oldest_ready_ms = WAITS_MS;
-        let mut alone = named("d-alone", 0, 1);
-        alone.runners = Some(0);
-        let mut paused = named("e-paused", 1, 0);
-        paused.paused = true;
-        let mut later = named("f-later", 0, 3);
-        later.oldest_ready_ms = 3 * WAITS_MS;
-        let queues = [dead, fine, late, alone, paused, later];
-        let order = |by| {
-            let mut queues = queues.to_vec();
-            sort(&mut queues, by);
-            queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(order(""), ["d-alone", "f-later", "c-late", "a-dead", "e-paused", "b-fine"]);
-        assert_eq!(order("name")[0], "a-dead");
-        assert_eq!(order("scheduled")[..2], ["b-fine", "e-paused"]);
     }
 
     #[test]

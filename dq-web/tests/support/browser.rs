@@ -6,15 +6,25 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use dq_servers::Browser;
+use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tempfile::TempDir;
 
 /// How long a test waits for the page.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Time between two looks at the page.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// Driver timeout: a page may load slowly on a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Attempts of a command that can be repeated. The driver sometimes closes a connection without a
+/// reply.
+const ATTEMPTS: u32 = 3;
+
+/// Commands that change the page or the driver, and the log, which a read empties.
+const NOT_REPEATABLE: [&str; 5] = ["/element/", "/execute/", "/window/new", "/actions", "/se/log"];
 
 /// The reply member with an element's identifier (W3C WebDriver, section 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -24,29 +34,17 @@ const NO_SUCH_ELEMENT: &str = "no such element";
 /// A browser with one window.
 pub(crate) struct Window {
     driver: Child,
-    port: u16,
+    http: reqwest::Client,
+    /// The session's address at the driver.
     session: String,
-    _profile: tempfile::TempDir,
+    _profile: TempDir,
 }
 
 impl Window {
     pub(crate) async fn open() -> Self {
         let browser = Browser::find();
         let profile = tempfile::tempdir().unwrap();
-        let mut driver = browser.driver();
-        driver
-            .args(["--port=0", "--allowed-ips=127.0.0.1"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut driver = driver.spawn().unwrap();
-        let lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let port = lines
-            .filter_map(|line| {
-                line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
-            })
-            .next()
-            .expect("the driver prints its port");
-        let mut window = Self { driver, port, session: String::new(), _profile: profile };
+        let (driver, address) = start_driver(&browser);
         let arguments = json!([
             "--headless=new",
             "--no-sandbox",
@@ -58,137 +56,111 @@ impl Window {
             // `Sec-Fetch` headers.
             "--host-resolver-rules=MAP dq.test 127.0.0.1",
             "--disable-features=HttpsUpgrades",
-            format!("--user-data-dir={}", window._profile.path().display()),
+            format!("--user-data-dir={}", profile.path().display()),
         ]);
         let capabilities = json!({"capabilities": {"alwaysMatch": {
             "goog:loggingPrefs": {"browser": "ALL"},
             "goog:chromeOptions": {"binary": browser.path(), "args": arguments},
         }}});
-        let created = window.call("POST", "/session", capabilities).await;
-        window.session =
-            created["sessionId"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned();
-        let timeouts = json!({"pageLoad": 120_000, "script": 120_000});
-        window.command("POST", "/timeouts", timeouts).await;
+        let session = format!("{address}/session");
+        let mut window = Self { driver, http: http_client(), session, _profile: profile };
+        let created = window.send(1, Method::POST, "", &capabilities).await;
+        let id = created["sessionId"].as_str().unwrap_or_else(|| panic!("{created}"));
+        window.session = format!("{}/{id}", window.session);
+        window.post("/timeouts", json!({"pageLoad": 120_000, "script": 120_000})).await;
         window
     }
 
-    async fn call(&self, method: &str, path: &str, body: Value) -> Value {
-        let body = if method == "GET" { String::new() } else { body.to_string() };
-        // The driver sometimes closes a connection without a reply. Repeatable commands are
-        // retried. Commands that change the page or driver are not, and neither is the log, which
-        // reading empties.
-        let acts = ["/element/", "/execute/", "/window/new", "/actions", "/se/log"];
-        let acts = acts.iter().any(|part| path.contains(part)) || path == "/session";
-        let acts = method == "POST" && acts;
-        self.call_up_to(if acts { 1 } else { 3 }, method, path, &body).await
+    async fn get(&self, path: &str) -> Value {
+        self.send(ATTEMPTS, Method::GET, path, &Value::Null).await
     }
 
-    async fn call_up_to(&self, mut attempts: u32, method: &str, path: &str, body: &str) -> Value {
+    async fn post(&self, path: &str, body: Value) -> Value {
+        let is_repeatable = !NOT_REPEATABLE.iter().any(|part| path.contains(part));
+        self.send(if is_repeatable { ATTEMPTS } else { 1 }, Method::POST, path, &body).await
+    }
+
+    /// Sends a command up to this many times; returns the `value` of the reply.
+    async fn send(&self, attempts: u32, method: Method, path: &str, body: &Value) -> Value {
+        let mut attempt = 1;
         loop {
-            let exchange = self.exchange(method, path, body);
-            let reply = tokio::time::timeout(COMMAND_TIMEOUT, exchange).await;
-            attempts -= 1;
-            match reply {
-                Ok(Ok(value)) => return value,
-                Ok(Err(error)) if attempts == 0 => panic!("{method} {path}: {error}"),
-                Ok(Err(_)) => {}
-                Err(_) => panic!("the driver does not answer {method} {path}"),
+            let command = self.http.request(method.clone(), format!("{}{path}", self.session));
+            let command = if body.is_null() { command } else { command.body(body.to_string()) };
+            let reply = async { command.send().await?.text().await };
+            match reply.await {
+                Ok(text) => {
+                    let mut reply: Value = serde_json::from_str(&text).unwrap();
+                    return reply["value"].take();
+                }
+                Err(error) if attempt == attempts || error.is_timeout() => {
+                    panic!("{method} {path}: {error:?}")
+                }
+                Err(_) => attempt += 1,
             }
         }
     }
 
-    async fn exchange(&self, method: &str, path: &str, body: &str) -> std::io::Result<Value> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body.as_bytes()).await?;
-        // The driver ignores `connection: close`.
-        let mut reply = Vec::new();
-        let body = loop {
-            let mut part = [0; 16 * 1024];
-            let length = stream.read(&mut part).await?;
-            if length == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            reply.extend(&part[..length]);
-            if let Some(body) = body_of(&reply) {
-                break body;
-            }
-        };
-        let mut reply: Value = serde_json::from_slice(body).unwrap();
-        Ok(reply["value"].take())
-    }
-
-    async fn command(&self, method: &str, path: &str, body: Value) -> Value {
-        self.call(method, &format!("/session/{}{path}", self.session), body).await
-    }
-
     /// Sends a DevTools command.
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
-        let body = json!({"cmd": command, "params": parameters});
-        self.command("POST", "/goog/cdp/execute", body).await
+        self.post("/goog/cdp/execute", json!({"cmd": command, "params": parameters})).await
     }
 
     pub(crate) async fn go(&self, url: &str) {
-        let result = self.command("POST", "/url", json!({"url": url})).await;
+        let result = self.post("/url", json!({"url": url})).await;
         assert!(result.is_null(), "{url}: {result}");
     }
 
     pub(crate) async fn url(&self) -> String {
-        self.command("GET", "/url", json!({})).await.as_str().unwrap_or_default().to_owned()
+        self.get("/url").await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Runs a function body in the page, up to three times, and returns its result.
+    /// Runs a function body in the page, again if the driver does not reply, and returns its
+    /// result.
     pub(crate) async fn run(&self, script: &str) -> Value {
-        self.execute(3, script).await
+        self.execute(ATTEMPTS, script).await
     }
 
     pub(crate) async fn run_once(&self, script: &str) -> Value {
         self.execute(1, script).await
     }
 
-    /// Retries up to this many attempts if the driver does not reply.
     async fn execute(&self, attempts: u32, script: &str) -> Value {
-        let path = format!("/session/{}/execute/sync", self.session);
-        let body = json!({"script": script, "args": []}).to_string();
-        self.call_up_to(attempts, "POST", &path, &body).await
+        let body = json!({"script": script, "args": []});
+        self.send(attempts, Method::POST, "/execute/sync", &body).await
     }
 
     /// Runs a function body in the page; its last argument is a callback for the result.
     pub(crate) async fn run_async(&self, script: &str) -> Value {
-        self.command("POST", "/execute/async", json!({"script": script, "args": []})).await
+        self.post("/execute/async", json!({"script": script, "args": []})).await
     }
 
     /// Returns the current window's name.
     pub(crate) async fn handle(&self) -> String {
-        self.command("GET", "/window", json!({})).await.as_str().unwrap().to_owned()
+        self.get("/window").await.as_str().unwrap().to_owned()
     }
 
     /// Opens another window without switching to it; returns its name.
     pub(crate) async fn another(&self) -> String {
-        let created = self.command("POST", "/window/new", json!({"type": "window"})).await;
+        let created = self.post("/window/new", json!({"type": "window"})).await;
         created["handle"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned()
     }
 
     pub(crate) async fn switch(&self, handle: &str) {
-        let result = self.command("POST", "/window", json!({"handle": handle})).await;
+        let result = self.post("/window", json!({"handle": handle})).await;
         assert!(result.is_null(), "{handle}: {result}");
     }
 
     /// Returns the page's text; empty while the browser replaces the page.
     pub(crate) async fn text(&self) -> String {
         let Some(body) = self.look_up("body").await else { return String::new() };
-        let text = self.command("GET", &format!("/element/{body}/text"), json!({})).await;
+        let text = self.get(&format!("/element/{body}/text")).await;
         text.as_str().unwrap_or_default().to_owned()
     }
 
     /// Returns the first element that matches now.
     async fn look_up(&self, selector: &str) -> Option<String> {
-        let body = json!({"using": "css selector", "value": selector});
-        let found = self.command("POST", "/element", body).await;
+        let found =
+            self.post("/element", json!({"using": "css selector", "value": selector})).await;
         if is_gone(&found) {
             return None;
         }
@@ -202,15 +174,14 @@ impl Window {
         loop {
             let mut result = json!({"error": NO_SUCH_ELEMENT});
             if let Some(element) = self.look_up(selector).await {
-                let path = format!("/element/{element}/{action}");
-                result = self.command("POST", &path, body.clone()).await;
+                result = self.post(&format!("/element/{element}/{action}"), body.clone()).await;
             }
             if result.is_null() {
                 return;
             }
             let in_time = Instant::now() < deadline;
             assert!(is_gone(&result) && in_time, "{selector}: {result}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -226,7 +197,7 @@ impl Window {
     pub(crate) async fn press(&self, key: &str) {
         let actions = ["keyDown", "keyUp"].map(|action| json!({"type": action, "value": key}));
         let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
-        let result = self.command("POST", "/actions", json!({"actions": [keyboard]})).await;
+        let result = self.post("/actions", json!({"actions": [keyboard]})).await;
         assert!(result.is_null(), "{key:?}: {result}");
     }
 
@@ -242,7 +213,7 @@ impl Window {
                 "{text:?} does not appear on {}:\n{shown}",
                 self.url().await
             );
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -251,17 +222,18 @@ impl Window {
         let deadline = Instant::now() + PATIENCE;
         while self.run(script).await != true {
             assert!(Instant::now() < deadline, "never true on {}: {script}", self.url().await);
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
     /// Returns the console lines since the last call.
     pub(crate) async fn console(&self) -> Vec<String> {
-        let entries = self.command("POST", "/se/log", json!({"type": "browser"})).await;
+        let entries = self.post("/se/log", json!({"type": "browser"})).await;
         let entries = entries.as_array().unwrap_or_else(|| panic!("{entries}"));
         entries.iter().map(|entry| entry["message"].to_string()).collect()
     }
 
+    /// Gives the page this size, and the user's preferred colour scheme.
     pub(crate) async fn size(&self, width: u32, height: u32, dark: bool) {
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
@@ -273,43 +245,10 @@ impl Window {
         assert_eq!(set, json!({}));
     }
 
-    /// Lists unwanted scroll bars, and panels that overflow. Allowed are scroll bars for the page
-    /// height and in payloads. This browser's scroll bars take space, as on most desktops.
-    pub(crate) async fn misfits(&self) -> Vec<String> {
-        let script = "
-            const root = document.documentElement;
-            const found = innerHeight > root.clientHeight
-                ? [`the window, ${root.scrollWidth - root.clientWidth} px too narrow`] : [];
-            for (const element of document.body.querySelectorAll('*:not(pre)')) {
-                const style = getComputedStyle(element);
-                const edges = (one, other) => parseFloat(style[one]) + parseFloat(style[other]);
-                const width = edges('borderLeftWidth', 'borderRightWidth');
-                const height = edges('borderTopWidth', 'borderBottomWidth');
-                const scrolls = /auto|scroll/.test(style.overflowX + style.overflowY);
-                if (scrolls && element.offsetWidth - element.clientWidth > width + 1) {
-                    found.push(`vertical: ${element.outerHTML.slice(0, 120)}`);
-                }
-                if (scrolls && element.offsetHeight - element.clientHeight > height + 1) {
-                    found.push(`horizontal: ${element.outerHTML.slice(0, 120)}`);
-                }
-            }
-            for (const panel of document.querySelectorAll('.panel')) {
-                if (panel.scrollWidth > panel.clientWidth + 1) {
-                    found.push(`too narrow: ${panel.outerHTML.slice(0, 200)}`);
-                }
-            }
-            return found;
-        ";
-        let found = self.run(script).await;
-        let found = found.as_array().unwrap_or_else(|| panic!("{found}"));
-        found.iter().map(ToString::to_string).collect()
-    }
-
     /// Captures the whole page as PNG, without scroll bars, which hide a part of it.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         self.devtools("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
-        let size = "return [innerWidth, document.documentElement.scrollHeight]";
-        let size = self.run(size).await;
+        let size = self.run("return [innerWidth, document.documentElement.scrollHeight]").await;
         let clip = json!({"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1});
         let options = json!({"captureBeyondViewport": true, "clip": clip});
         let shot = self.devtools("Page.captureScreenshot", options).await;
@@ -317,6 +256,27 @@ impl Window {
         let data = shot["data"].as_str().unwrap_or_else(|| panic!("{shot}"));
         base64::engine::general_purpose::STANDARD.decode(data).unwrap()
     }
+}
+
+/// Starts the driver; returns it with its address.
+fn start_driver(browser: &Browser) -> (Child, String) {
+    let mut driver = browser.driver();
+    driver.args(["--port=0", "--allowed-ips=127.0.0.1"]);
+    let mut driver = driver.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let port: u16 = lines
+        .find_map(|line| {
+            line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
+        })
+        .expect("the driver prints its port");
+    (driver, format!("http://127.0.0.1:{port}"))
+}
+
+fn http_client() -> reqwest::Client {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]);
+    // The driver closes idle connections, which then fail for the next command.
+    client.pool_max_idle_per_host(0).timeout(COMMAND_TIMEOUT).build().unwrap()
 }
 
 /// Whether an element is missing or unreachable, perhaps because the browser is replacing the page.
@@ -330,28 +290,12 @@ fn is_gone(reply: &Value) -> bool {
     errors.iter().any(|error| reply["error"] == *error)
 }
 
-/// Returns a reply's body, if complete.
-fn body_of(reply: &[u8]) -> Option<&[u8]> {
-    let head = reply.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let lines = String::from_utf8_lossy(&reply[..head]).to_lowercase();
-    let length = lines.lines().find_map(|line| line.strip_prefix("content-length:"))?;
-    let length: usize = length.trim().parse().ok()?;
-    reply[head + 4..].get(..length)
-}
-
 impl Drop for Window {
     fn drop(&mut self) {
-        // Killing the driver leaves its browser running.
-        let path = format!("/session/{}", self.session);
-        let request = format!(
-            "DELETE {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-        );
-        if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.port)) {
-            use std::io::{Read as _, Write as _};
-            let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
-            let _ = stream.write_all(request.as_bytes());
-            let _ = stream.read(&mut [0; 1024]);
-        }
+        // Killing the driver leaves its browser running, so the session ends first.
+        let end = self.http.delete(&self.session).timeout(Duration::from_secs(10)).send();
+        let runtime = tokio::runtime::Handle::current();
+        let _ = tokio::task::block_in_place(|| runtime.block_on(end));
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }

@@ -1,8 +1,10 @@
-//! A server with a store in memory on a virtual clock, and a plain HTTP client.
+//! A server with a store in memory on a virtual clock, and an HTTP client that sends what it is told,
+//! also what other clients refuse to send.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub(crate) mod axe;
 pub(crate) mod browser;
+pub(crate) mod events;
+pub(crate) mod layout;
 pub(crate) mod sample;
 
 use std::net::SocketAddr;
@@ -158,7 +160,11 @@ impl Fixture {
         id
     }
 
-    /// Sends a request with a token, and repeats it while the page is incomplete.
+    pub(crate) async fn get(&self, token: &str, path: &str) -> Reply {
+        self.send(token, "GET", path, None).await
+    }
+
+    /// Sends a request, with JSON if it has a body, and repeats it while the page is incomplete.
     pub(crate) async fn send(
         &self,
         token: &str,
@@ -166,17 +172,35 @@ impl Fixture {
         path: &str,
         body: Option<&str>,
     ) -> Reply {
-        let bearer = format!("Bearer {token}");
-        let mut headers = vec![("authorization", bearer.as_str())];
-        if body.is_some() {
-            headers.push(("content-type", "application/json"));
-        }
+        let content_type = body.map(|_| "application/json");
         loop {
-            let reply = self.raw(method, path, &headers, body.unwrap_or("").as_bytes()).await;
+            let reply =
+                self.send_as(token, method, path, content_type, body.unwrap_or_default()).await;
             if reply.header("refresh").is_none() {
                 return reply;
             }
         }
+    }
+
+    /// Sends the fields of a form.
+    pub(crate) async fn submit(&self, token: &str, fields: &str) -> Reply {
+        let content_type = Some("application/x-www-form-urlencoded");
+        self.send_as(token, "POST", "/act", content_type, fields).await
+    }
+
+    pub(crate) async fn send_as(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        content_type: Option<&str>,
+        body: &str,
+    ) -> Reply {
+        let bearer = format!("Bearer {token}");
+        let content_type = content_type.map(|value| ("content-type", value));
+        let headers: Vec<_> =
+            content_type.into_iter().chain([("authorization", &*bearer)]).collect();
+        self.raw(method, path, &headers, body.as_bytes()).await
     }
 
     /// Sends a request with exactly these headers, plus host, length and connection.

@@ -39,13 +39,13 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
         ServedQueue { queue: "ORDER_TIMEOUT", running: 3, concurrency: 8 },
         ServedQueue { queue: "SEND_REMINDER", running: 1, concurrency: 4 },
     ];
-    announce(fixture, "worker-1", 812, &served).await;
+    announce(fixture, "worker-1", 812, 0, &served).await;
     let served = [
         ServedQueue { queue: "EXPORT", running: 6, concurrency: 6 },
         ServedQueue { queue: "WEBHOOK_RETRY", running: 0, concurrency: 8 },
         ServedQueue { queue: "TRIAL_ENDS", running: 0, concurrency: 2 },
     ];
-    announce(fixture, "worker-2", 1_377, &served).await;
+    announce(fixture, "worker-2", 1_377, 0, &served).await;
     paid
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
         let served = tenants.iter().map(|queue| ServedQueue { queue, running: 1, concurrency: 4 });
         let long = ServedQueue { queue: &long, running: 2, concurrency: 4 };
         let served: Vec<_> = served.chain([long]).collect();
-        announce(fixture, runner, 4_194_304, &served).await;
+        announce(fixture, runner, 4_194_304, 0, &served).await;
     }
     (long, job)
 }
@@ -103,7 +103,7 @@ async fn add_past_jobs(fixture: &Fixture) {
         let busy = minute * minute % 11;
         fixture.clock.advance(1.minutes());
         let served = ServedQueue { queue, running: busy, concurrency: 8 };
-        announce_with(fixture, "worker-1", 812, failed, &[served]).await;
+        announce(fixture, "worker-1", 812, failed, &[served]).await;
         if !(12..20).contains(&minute) {
             session.overview().await.unwrap();
         }
@@ -211,12 +211,8 @@ struct ServedQueue<'a> {
     concurrency: u64,
 }
 
-async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[ServedQueue<'_>]) {
-    announce_with(fixture, name, pid, 0, queues).await;
-}
-
 /// Announces a runner, with failed runs in each of its queues.
-async fn announce_with(
+async fn announce(
     fixture: &Fixture,
     name: &str,
     pid: u32,

@@ -1,0 +1,158 @@
+//! Timelines and wait reasons.
+
+use dq_core::{DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
+use dq_ops::{EventKind, Role, WaitReason};
+use serde_json::json;
+
+use crate::fixture::{Fixture, key, queue, serves_mail};
+use crate::schedules::nightly;
+
+impl Fixture {
+    /// Schedules a job that fails twice and then dies.
+    async fn failed_twice_then_died(&self, kind: DeadKind, error: &str) -> JobId {
+        let id = self.schedule("order", Due::NOW).await;
+        for error in ["error 1", "error 2"] {
+            self.run_all(Verdict::retry(Due::NOW, error)).await;
+        }
+        self.run_all(Verdict::dead(DeadReason::new(kind, error))).await;
+        id
+    }
+
+    async fn events(&self, id: JobId) -> Vec<EventKind> {
+        let timeline = self.admin().timeline(&self.queue, &Target::Id(id)).await.unwrap();
+        timeline.events.into_iter().map(|event| event.kind).collect()
+    }
+
+    /// Returns the errors in a job's timeline, with their attempts.
+    async fn errors(&self, id: JobId) -> Vec<String> {
+        let errors = self.events(id).await.into_iter().filter_map(|event| match event {
+            EventKind::Failed { error, attempt } => {
+                Some(format!("failed, attempt {attempt}: {error}"))
+            }
+            EventKind::Dead { reason, attempt: Some(attempt) } => {
+                Some(format!("dead, attempt {attempt}: {reason}"))
+            }
+            EventKind::Dead { reason, attempt: None } => Some(format!("dead: {reason}")),
+            _ => None,
+        });
+        errors.collect()
+    }
+
+    async fn event_names(&self, id: JobId) -> Vec<String> {
+        let name = |event| serde_json::to_value(event).unwrap()["event"].as_str().unwrap().into();
+        self.events(id).await.into_iter().map(name).collect()
+    }
+}
+
+#[tokio::test]
+async fn each_error_stands_beside_the_attempt_that_it_ended() {
+    let fixture = Fixture::new().await;
+    let failed = "failed, attempt 2: error 2";
+    for (kind, death) in [
+        (DeadKind::Exhausted, "dead, attempt 3: why"),
+        (DeadKind::Rejected, "dead, attempt 3: why"),
+        // These deaths are not attempts.
+        (DeadKind::Lost, "dead: why"),
+        (DeadKind::Late, "dead: why"),
+        (DeadKind::Undecodable, "dead: why"),
+    ] {
+        let id = fixture.failed_twice_then_died(kind, "why").await;
+        assert_eq!(fixture.errors(id).await, [failed, death], "{kind:?}");
+        fixture.admin().remove(&fixture.queue, &Target::Id(id)).await.unwrap();
+        assert_eq!(fixture.errors(id).await, [failed], "removed, {kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_replayed_job_begins_anew() {
+    let fixture = Fixture::new().await;
+    let id = fixture.failed_twice_then_died(DeadKind::Exhausted, "error 3").await;
+
+    fixture.admin().replay(&fixture.queue, &Target::Id(id)).await.unwrap();
+    assert!(fixture.errors(id).await.is_empty());
+
+    fixture.run_all(Verdict::retry(Due::NOW, "error 4")).await;
+    assert_eq!(fixture.errors(id).await, ["failed, attempt 1: error 4"]);
+}
+
+#[tokio::test]
+async fn a_lost_claim_comes_before_the_claim_that_followed_it() {
+    let fixture = Fixture::new().await;
+    let id = fixture.schedule("order", Due::NOW).await;
+    fixture.claim().await;
+    fixture.clock.advance(2.minutes());
+    fixture.claim().await;
+    assert_eq!(fixture.event_names(id).await, ["scheduled", "due", "lost", "claimed"]);
+
+    fixture.clock.advance(2.minutes());
+    assert_eq!(fixture.event_names(id).await, ["scheduled", "due", "lost"]);
+
+    fixture.run_all(Verdict::Done).await;
+    assert_eq!(fixture.event_names(id).await, ["scheduled", "due", "lost", "claimed", "ended"]);
+}
+
+#[tokio::test]
+async fn a_job_that_was_lost_then_dead_then_removed_has_all_of_it_in_order() {
+    let fixture = Fixture::new().await;
+    let id = fixture.schedule("removed", Due::NOW).await;
+    fixture.claim().await;
+    fixture.clock.advance(2.minutes());
+    fixture.run_all(Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"))).await;
+    fixture.admin().remove(&fixture.queue, &Target::Id(id)).await.unwrap();
+    assert_eq!(fixture.event_names(id).await, ["scheduled", "due", "lost", "claimed", "ended"]);
+}
+
+#[tokio::test]
+async fn a_job_cancelled_before_its_due_time_never_became_due() {
+    let fixture = Fixture::new().await;
+    let early = fixture.schedule("early", Due::After(2.hours())).await;
+    fixture.clock.advance(1.hours());
+    fixture.admin().cancel(&fixture.queue, &key("early")).await.unwrap();
+    fixture.clock.advance(3.hours());
+    assert_eq!(fixture.event_names(early).await, ["scheduled", "ended"]);
+
+    let retried = fixture.schedule("retried", Due::NOW).await;
+    fixture.run_all(Verdict::retry(Due::After(2.hours()), "no")).await;
+    fixture.admin().cancel(&fixture.queue, &key("retried")).await.unwrap();
+    assert_eq!(fixture.event_names(retried).await, ["scheduled", "claimed", "failed", "ended"]);
+}
+
+#[tokio::test]
+async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
+    let fixture = Fixture::new().await;
+    fixture.schedule("order", Due::NOW).await;
+    let announced = async |running: u64, omitted_queues: u64| {
+        let queues = json!([serves_mail(2, running)]);
+        let fields =
+            json!({"running": running, "omitted_queues": omitted_queues, "queues": queues});
+        fixture.announce("web-3", fields).await;
+        let seen = fixture.admin().timeline(&fixture.queue, &key("order")).await.unwrap();
+        (seen.now.unwrap(), seen.presence)
+    };
+
+    let (reason, presence) = announced(2, 0).await;
+    assert_eq!(reason, WaitReason::NoFreeSlot);
+    assert_eq!((presence.free_slots, presence.slots), (Some(0), Some(2)));
+    let (reason, _) = announced(2, 1).await;
+    assert_eq!(reason, WaitReason::Unknown, "the runner may serve the queue unannounced");
+    let (reason, _) = announced(1, 0).await;
+    assert_eq!(reason, WaitReason::Claimable);
+    fixture.admin().pause(&fixture.queue).await.unwrap();
+    let (reason, _) = announced(1, 0).await;
+    assert_eq!(reason, WaitReason::Paused);
+}
+
+/// Runners do not announce that they serve the framework's queues.
+#[tokio::test]
+async fn no_runner_is_missed_in_a_queue_of_the_framework() {
+    let fixture = Fixture::new().await;
+    fixture.admin().put_schedule("report", &nightly("REPORT")).await.unwrap();
+    let session = fixture.session(Role::Viewer);
+    let schedule_jobs = queue("dq.schedules");
+    assert_eq!(session.queue(&schedule_jobs).await.unwrap().runners, None);
+    assert_eq!(session.overview().await.unwrap().queues[0].runners, None);
+
+    fixture.clock.advance(2.days());
+    let timeline = session.timeline(&schedule_jobs, &key("report")).await.unwrap();
+    assert_eq!(timeline.now, Some(WaitReason::Unknown));
+}

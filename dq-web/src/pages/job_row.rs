@@ -1,0 +1,58 @@
+//! What a row of a job list shows.
+
+use dq_core::{JobId, JobState};
+use dq_ops::JobSummary;
+
+use super::chrome::Chrome;
+use super::format::When;
+use super::queue_table::LATE_MS;
+
+impl Chrome {
+    pub(super) fn job_href(&self, job: &JobSummary) -> String {
+        self.job_link(job.queue.as_str(), &job.id.to_string())
+    }
+
+    /// Returns when the job got its state.
+    pub(super) fn job_when(&self, job: &JobSummary) -> When {
+        let at = match job.state {
+            JobState::Dead => job.dead.as_ref().map(|dead| dead.at),
+            JobState::Ended => job.ended.as_ref().map(|ended| ended.at),
+            JobState::Running => job.claimed_at,
+            _ => None,
+        };
+        self.when(&at.unwrap_or(job.due))
+    }
+
+    /// Whether a job has been due for longer than healthy runners let it wait.
+    pub(super) fn job_is_late(&self, job: &JobSummary) -> bool {
+        let late = self.now.since(job.due).as_millis() >= u128::from(LATE_MS);
+        job.state == JobState::Ready && late
+    }
+
+    /// Whether the row has buttons to change the job.
+    pub(super) fn changes(&self, job: &JobSummary) -> bool {
+        self.operates() && !job.queue.is_reserved()
+    }
+
+    /// Returns the most important fact about a job, and whether it is an error.
+    pub(super) fn job_detail(&self, job: &JobSummary) -> (Option<String>, bool) {
+        if let Some(dead) = &job.dead {
+            return (Some(dead.message.clone()), true);
+        }
+        if let Some(ended) = &job.ended {
+            let ending = self.t.of("end", ended.ending.as_str());
+            let reason = ended.reason.as_ref().map(|reason| format!(": {reason}"));
+            return (Some(format!("{ending}{}", reason.unwrap_or_default())), false);
+        }
+        if job.state == JobState::Running {
+            return (job.worker.clone(), false);
+        }
+        (job.last_error.clone(), true)
+    }
+}
+
+/// Shortens an id to its last part, in which ids differ most.
+pub(super) fn short_id(id: &JobId) -> String {
+    let id = id.to_string();
+    format!("…{}", &id[id.len() - 12..])
+}
