@@ -218,34 +218,6 @@ fn where_tells_of_claims_retries_runners_and_slots() {
     }
 }
 
-#[test]
-fn a_dead_job_shows_each_error_beside_its_attempt() {
-    let fixture = Fixture::new();
-    let id = id_of(&fixture.run(&["enqueue", "MAIL", "1", "--max-attempts", "3", "--json"]));
-    for error in ["error 1", "error 2"] {
-        let verdict = Verdict::retry(Due::NOW, error);
-        fixture.settle("MAIL", "web-3", &verdict);
-    }
-    let verdict = Verdict::dead(DeadReason::new(DeadKind::Exhausted, "error 3"));
-    fixture.settle("MAIL", "web-3", &verdict);
-    fixture.expect(
-        &["where", "MAIL", &id],
-        &format!(
-            "MAIL/{id}   dead for 0 ms\n  \
-               10:00:00.000  scheduled\n  \
-               -             failed, attempt 2: error 2\n  \
-               10:00:00.000  due\n  \
-               10:00:00.000  dead, attempt 3: error 3\n  \
-               now           dead until it is replayed or removed; no runner listens\n"
-        ),
-    );
-    let detail = fixture.run(&["jobs", "get", "MAIL", &id]);
-    assert!(detail.contains("attempts  3/3\n"), "{detail}");
-    assert!(detail.contains("error     attempt 2, error 2\ndead      2027-"), "{detail}");
-    let json = fixture.run(&["jobs", "get", "MAIL", &id, "--json"]);
-    assert!(json.contains(r#""last_error":"error 2","last_error_attempt":2"#), "{json}");
-}
-
 fn with_dead() -> (Fixture, String) {
     let fixture = Fixture::new();
     for (key, due) in [("a-1", "now"), ("a-2", "now"), ("b-1", "now")] {

@@ -1,28 +1,27 @@
 //! HTTP requests to a server, and what a missing response means.
 
+use std::error::Error as _;
+use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{self, Response};
+use reqwest::{Client, StatusCode, redirect};
 use serde::de::DeserializeOwned;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use tokio::runtime::Runtime;
 
-use super::connecting;
 use super::request::{Problem, Request};
+use super::runtime::runtime;
 use crate::failure::{Failure, Result};
 
+/// For the TLS handshake, too.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum response length: a page of jobs with long errors.
-const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
-
 pub(crate) struct Remote {
-    agent: Agent,
+    runtime: Runtime,
+    client: Client,
     /// The address, without its final slash.
     base: String,
     token: Option<String>,
@@ -52,55 +51,41 @@ impl Remote {
                 "give the token in DQ_TOKEN, and the address without it",
             ));
         }
-        let mut config = Agent::config_builder()
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .http_status_as_error(false)
+        // Has no effect if another provider is installed.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let mut client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
             // Following a redirect turns a change into a GET, so the redirect is reported instead.
-            .max_redirects(0)
-            .max_redirects_will_error(false);
+            .redirect(redirect::Policy::none());
         if is_loopback(rest) {
-            config = config.proxy(None);
+            client = client.no_proxy();
         }
-        if base.starts_with("https://") {
-            config = config.tls_config(tls());
+        if base.starts_with("http://") {
+            // Without the system's certificates, which a container may lack.
+            client = client.tls_certs_only([]);
         }
-        let agent = connecting::agent(config.build());
-        Ok(Self { agent, base, token: token.map(str::to_owned) })
+        let client = client.build().map_err(|error| {
+            let message = format!("TLS cannot be used: {}", cause(&error));
+            Failure::new("config", message, "install the system's trusted certificates")
+        })?;
+        Ok(Self { runtime: runtime()?, client, base, token: token.map(str::to_owned) })
     }
 
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
-        let mut head = request.head(&self.base);
-        if let Some(token) = &self.token {
-            head = head.header("authorization", format!("Bearer {token}"));
-        }
-        let invalid = |_| {
-            Failure::usage(
-                format!("a request to {} cannot be written", self.base),
-                "check the address, the token and the names for characters that HTTP forbids",
-            )
-        };
-        let timeout = (!request.takes_long).then_some(TIMEOUT);
-        let response = match &request.body {
-            Some(body) => {
-                let call = head.body(body.to_string()).map_err(invalid)?;
-                let call = self.agent.configure_request(call);
-                self.agent.run(call.timeout_global(timeout).build())
-            }
-            None => {
-                let call = self.agent.configure_request(head.body(()).map_err(invalid)?);
-                self.agent.run(call.timeout_global(timeout).build())
-            }
-        };
-        let changes = request.changes;
-        let mut response = response.map_err(|error| self.unreachable(&error, changes))?;
-        let text = response.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec();
-        let text = text.map_err(|error| self.unreachable(&error, changes))?;
-        if !request.succeeds_with(response.status()) {
-            return Err(self.problem(&response, &text, changes));
+        let call = self.http_request(request)?;
+        let (status, text) = self
+            .runtime
+            .block_on(async {
+                let response = self.client.execute(call).await?;
+                Ok((response.status(), response.bytes().await?))
+            })
+            .map_err(|error| self.unreachable(&error, request.changes))?;
+        if !request.succeeds_with(status) {
+            return Err(self.problem(status, &text, request.changes));
         }
         serde_json::from_slice(&text).map_err(|error| {
             let message = format!("the response of {} cannot be read: {error}", self.base);
-            match changes {
+            match request.changes {
                 true => outcome_unknown(message),
                 false => {
                     Failure::new("internal", message, "is it a dq server of the same version?")
@@ -109,11 +94,27 @@ impl Remote {
         })
     }
 
-    fn problem(&self, response: &Response<Body>, text: &[u8], changes: bool) -> Failure {
-        let status = response.status();
+    fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {
+        let mut head = request.head(&self.base);
+        if let Some(token) = &self.token {
+            head = head.header("authorization", format!("Bearer {token}"));
+        }
+        let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();
+        let call = head.body(body).ok().and_then(|call| reqwest::Request::try_from(call).ok());
+        let mut call = call.ok_or_else(|| {
+            Failure::usage(
+                format!("a request to {} cannot be written", self.base),
+                "check the address, the token and the names for characters that HTTP forbids",
+            )
+        })?;
+        *call.timeout_mut() = (!request.takes_long).then_some(TIMEOUT);
+        Ok(call)
+    }
+
+    fn problem(&self, status: StatusCode, text: &[u8], changes: bool) -> Failure {
         if let Ok(problem) = serde_json::from_slice::<Problem>(text) {
             return match status {
-                http::StatusCode::UNAUTHORIZED => self.unauthenticated(&problem.title),
+                StatusCode::UNAUTHORIZED => self.unauthenticated(&problem.title),
                 _ => problem.into(),
             };
         }
@@ -143,27 +144,21 @@ impl Remote {
         Failure::new(title, format!("the server at {} {what}", self.base), remedy)
     }
 
-    fn unreachable(&self, error: &ureq::Error, changes: bool) -> Failure {
-        let not_connected = connecting::not_connected(error);
-        let is_bad_uri = matches!(error, ureq::Error::BadUri(_));
-        if changes && not_connected.is_none() && !is_bad_uri {
-            return outcome_unknown(format!(
-                "the server at {} has not answered: {error}",
-                self.base
-            ));
+    fn unreachable(&self, error: &reqwest::Error, changes: bool) -> Failure {
+        let (base, why) = (&self.base, cause(error));
+        // Without a connection, the server has seen no request.
+        if changes && !error.is_connect() {
+            return outcome_unknown(format!("the server at {base} has not answered: {why}"));
         }
-        let error = not_connected.unwrap_or(error);
-        let message = format!("the server at {} cannot be reached: {error}", self.base);
-        let (kind, remedy) = match error {
-            ureq::Error::BadUri(_) => ("config", "write it like http://127.0.0.1:7373"),
-            _ if is_tls_error(error) => (
-                "unavailable",
+        let remedy = match is_tls_error(error) {
+            true => {
                 "check that it speaks TLS at this port, and that this system trusts its certificate \
-                 for this name",
-            ),
-            _ => ("unavailable", "is it running? `dq serve` starts one"),
+                 for this name"
+            }
+            false => "is it running? `dq serve` starts one",
         };
-        Failure::new(kind, message, remedy)
+        let message = format!("the server at {base} cannot be reached: {why}");
+        Failure::new("unavailable", message, remedy)
     }
 }
 
@@ -176,23 +171,20 @@ fn outcome_unknown(message: String) -> Failure {
     )
 }
 
-fn is_tls_error(error: &ureq::Error) -> bool {
-    match error {
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::TlsRequired => true,
-        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
-        _ => false,
+/// The innermost error, without the URL.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
     }
+    cause.to_string()
 }
 
-/// Trusts the system's certificates.
-fn tls() -> TlsConfig {
-    let trusted = rustls_native_certs::load_native_certs().certs;
-    let trusted: Vec<_> = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(provider)
-        .root_certs(RootCerts::Specific(Arc::new(trusted)))
-        .build()
+fn is_tls_error(error: &reqwest::Error) -> bool {
+    std::iter::successors(error.source(), |error| (*error).source()).any(|error| {
+        let io = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        error.is::<rustls::Error>() || io.is_some_and(|inner| inner.is::<rustls::Error>())
+    })
 }
 
 /// Whether the address is on this machine, which needs no proxy.
@@ -209,6 +201,7 @@ fn is_loopback(address: &str) -> bool {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::Arc;
     use std::thread;
 
     use dq_core::QueueName;
