@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use reqwest::{Client, StatusCode, redirect};
+use reqwest::{Client, StatusCode, Url, redirect};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
@@ -13,12 +13,13 @@ use super::request::{Problem, Request};
 use super::runtime::runtime;
 use crate::failure::{Failure, Result};
 
-/// For the TLS handshake, too.
+/// Time limit for a connection with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The HTTP API of a server.
 pub(crate) struct Remote {
     runtime: Runtime,
     client: Client,
@@ -29,23 +30,21 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self> {
-        let base = address.trim_end_matches('/').to_owned();
-        let rest = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
-        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+        // These errors do not print the address, which may hold a secret.
+        let url = Url::parse(address).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
+        let Some(url) = url else {
             return Err(Failure::usage(
                 "the address of the server begins with neither http:// nor https://",
                 "write it like http://127.0.0.1:7373",
             ));
         };
-        // Other errors print the address, so it must hold no secret. This error does not print it.
-        if rest.contains(['?', '#']) {
+        if url.query().is_some() || url.fragment().is_some() {
             return Err(Failure::usage(
                 "the address of the server has more than a path",
                 "leave out what begins with ? or #",
             ));
         }
-        let authority = rest.split('/').next().unwrap_or_default();
-        if authority.contains('@') {
+        if !url.username().is_empty() || url.password().is_some() {
             return Err(Failure::usage(
                 "the address of the server has a login",
                 "give the token in DQ_TOKEN, and the address without it",
@@ -57,20 +56,22 @@ impl Remote {
             .connect_timeout(CONNECT_TIMEOUT)
             // Following a redirect turns a change into a GET, so the redirect is reported instead.
             .redirect(redirect::Policy::none());
-        if is_loopback(rest) {
+        if is_loopback(&url) {
             client = client.no_proxy();
         }
-        if base.starts_with("http://") {
-            // Without the system's certificates, which a container may lack.
+        if url.scheme() == "http" {
+            // The system's certificates are not read, because a container may lack them.
             client = client.tls_certs_only([]);
         }
         let client = client.build().map_err(|error| {
             let message = format!("TLS cannot be used: {}", cause(&error));
             Failure::new("config", message, "install the system's trusted certificates")
         })?;
+        let base = address.trim_end_matches('/').to_owned();
         Ok(Self { runtime: runtime()?, client, base, token: token.map(str::to_owned) })
     }
 
+    /// Sends a request and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
         let call = self.http_request(request)?;
         let (status, text) = self
@@ -94,6 +95,7 @@ impl Remote {
         })
     }
 
+    /// Writes the HTTP request with its token and timeout.
     fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {
         let mut head = request.head(&self.base);
         if let Some(token) = &self.token {
@@ -111,6 +113,7 @@ impl Remote {
         Ok(call)
     }
 
+    /// Converts an error response. `changes` tells whether the request was a change.
     fn problem(&self, status: StatusCode, text: &[u8], changes: bool) -> Failure {
         if let Ok(problem) = serde_json::from_slice::<Problem>(text) {
             return match status {
@@ -120,7 +123,7 @@ impl Remote {
         }
         let message = format!("{} responds with status {status}", self.base);
         let kind = match status.as_u16() {
-            // A proxy that passed the request on.
+            // A proxy answers so after it has passed the request on.
             502 | 504 if changes => return outcome_unknown(message),
             502..=504 => "unavailable",
             _ => "response",
@@ -128,6 +131,7 @@ impl Remote {
         Failure::new(kind, message, "is it the address of a dq server?")
     }
 
+    /// Explains a refused or missing token.
     fn unauthenticated(&self, title: &str) -> Failure {
         let (what, remedy) = match self.token {
             None => (
@@ -144,6 +148,7 @@ impl Remote {
         Failure::new(title, format!("the server at {} {what}", self.base), remedy)
     }
 
+    /// Explains a missing response. `changes` tells whether the request was a change.
     fn unreachable(&self, error: &reqwest::Error, changes: bool) -> Failure {
         let (base, why) = (&self.base, cause(error));
         // Without a connection, the server has seen no request.
@@ -162,7 +167,7 @@ impl Remote {
     }
 }
 
-/// The server may have made this change.
+/// Returns the failure of a change that the server may have made.
 fn outcome_unknown(message: String) -> Failure {
     Failure::new(
         "outcome unknown",
@@ -171,7 +176,7 @@ fn outcome_unknown(message: String) -> Failure {
     )
 }
 
-/// The innermost error, without the URL.
+/// Returns the text of the innermost error, which has no URL.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -187,14 +192,10 @@ fn is_tls_error(error: &reqwest::Error) -> bool {
     })
 }
 
-/// Whether the address is on this machine, which needs no proxy.
-fn is_loopback(address: &str) -> bool {
-    let authority = address.split('/').next().unwrap_or_default();
-    let name = match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+/// Whether the server is on this machine, which needs no proxy.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -227,7 +228,8 @@ mod tests {
         for (host, local) in
             [("127.0.0.1:80/x", true), ("[::1]:80", true), ("localhost", true), ("10.0.0.1", false)]
         {
-            assert_eq!(is_loopback(host), local, "{host}");
+            let url = Url::parse(&format!("http://{host}")).unwrap();
+            assert_eq!(is_loopback(&url), local, "{host}");
         }
     }
 
