@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn only_queues_with_an_invalid_name_are_read_again_while_the_newest_row_is_unchanged() {
         let (conn, statements) = store(2);
-        conn.execute("INSERT INTO dq_queue (name) VALUES ('a' || char(10)), ('newest')", []).unwrap();
+        conn.execute("INSERT INTO dq_queue (name) VALUES ('a' || char(10)), ('newest')", [])
+            .unwrap();
         let mut directory = QueueDirectory::default();
         directory.refresh(&conn, &statements).unwrap();
 
