@@ -22,6 +22,7 @@ pub(crate) struct Forwards<'a> {
     pub(crate) runner: Option<ForwardRunner>,
 }
 
+/// A runner that forwards, with its metrics.
 pub(crate) struct ForwardRunner {
     runner: Runner,
     metrics: PrometheusHandle,
@@ -64,6 +65,7 @@ impl ForwardRunner {
     }
 }
 
+/// Folds new metric values into their histograms, for ever.
 async fn keep_up(metrics: &PrometheusHandle) -> Infallible {
     let mut interval = tokio::time::interval(UPKEEP);
     loop {

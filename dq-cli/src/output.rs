@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
+/// Where a command prints its result, and notes about it.
 pub(crate) struct Output<'a> {
     results: BufWriter<Box<dyn Write + 'a>>,
     notes: Box<dyn Write + 'a>,
@@ -24,6 +25,7 @@ impl<'a> Output<'a> {
         self.json
     }
 
+    /// Prints a part of a result for people.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
         self.results.write_all(text.as_bytes()).map_err(Failure::output)
     }
@@ -44,6 +46,7 @@ impl<'a> Output<'a> {
         self.text(&escaped)
     }
 
+    /// Prints a result: the value with `--json`, otherwise the text.
     pub(crate) fn either(
         &mut self,
         value: &impl Serialize,

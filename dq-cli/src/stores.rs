@@ -14,6 +14,7 @@ const CONFIG: &str = "dq.toml";
 /// The embedded store's file in the current directory.
 const FILE: &str = "dq.db";
 
+/// A selected store that is not open yet.
 pub(crate) struct Store {
     pub(crate) builder: DqBuilder,
     /// How many ended jobs this program keeps, for queues without their own setting.
@@ -25,13 +26,11 @@ pub(crate) struct Store {
     pub(crate) default_file: Option<PathBuf>,
 }
 
+/// Selects the store: the one that the arguments name; else the one in `dq.toml` or the environment;
+/// else the file `dq.db`.
 pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
-    if [target.config.is_some(), target.url.is_some(), target.api.is_some()]
-        .iter()
-        .filter(|is_given| **is_given)
-        .count()
-        > 1
-    {
+    let given = [target.config.is_some(), target.url.is_some(), target.api.is_some()];
+    if given.iter().filter(|is_given| **is_given).count() > 1 {
         return Err(Failure::usage("--config, --url and --api exclude each other", "give one"));
     }
     if let Some(url) = &target.url {

@@ -2,5 +2,6 @@
 
 mod import;
 mod program;
+mod serve;
 mod support;
 mod transcripts;

@@ -7,18 +7,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dq_core::config::Secret;
 use dq_core::sync::lock;
-use dq_core::{BoxError, HandlerResult, Headers, JobContext, Outcome, RawHandler, Result};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use dq_core::{BoxError, HandlerResult, JobContext, Outcome, RawHandler, Result};
+use lapin::options::ConfirmSelectOptions;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
-use lapin::{BasicProperties, Channel, Confirmation};
+use lapin::{BasicProperties, Channel};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::broker::{Broker, Link, TIMEOUT, short_setting};
-
-/// The broker keeps such a message on disk.
-const PERSISTENT: u8 = 2;
+use crate::broker::{Broker, Link, PERSISTENT, TIMEOUT, publish, short_setting};
+use crate::job::{content_type, other_headers};
 
 /// AMQP forward settings (`type = "amqp"`).
 #[derive(Debug, Clone, Deserialize)]
@@ -67,12 +65,10 @@ pub struct AmqpForward {
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
+/// A connection with the channels that jobs publish on, one message at a time.
 struct Pool {
     link: Link,
     /// Channels without a message in flight.
-    ///
-    /// A channel carries one message at a time, because lapin cannot tell which of several messages
-    /// in flight was returned.
     idle: std::sync::Mutex<Vec<Channel>>,
 }
 
@@ -90,8 +86,9 @@ impl AmqpForward {
         })
     }
 
+    /// Returns the open connection, or connects.
     async fn pool(&self) -> Result<Arc<Pool>, BoxError> {
-        // Held while connecting, so that concurrent jobs share the connection.
+        // The lock is held while connecting, so that concurrent jobs share the connection.
         let mut pool = self.pool.lock().await;
         if let Some(pool) = pool.as_ref().filter(|pool| pool.link.is_open()) {
             return Ok(Arc::clone(pool));
@@ -120,25 +117,13 @@ impl AmqpForward {
         properties: BasicProperties,
     ) -> Result<(), BoxError> {
         let channel = pool.channel().await?;
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let (exchange, routing_key) = (self.exchange.clone(), self.routing_key.clone());
-        let confirm = channel
-            .basic_publish(exchange, routing_key, options, job.raw_payload(), properties)
-            .await?
-            .await?;
-        let result = match confirm {
-            Confirmation::Ack(None) => Ok(()),
-            Confirmation::Ack(Some(returned)) => Err(format!(
-                "the broker has returned the message: {} ({})",
-                returned.reply_text, returned.reply_code
-            )
-            .into()),
-            Confirmation::Nack(_) => Err("the broker has refused the message".into()),
-            Confirmation::NotRequested => Err("the broker does not confirm messages".into()),
-        };
-        // After an earlier failure, or if this future is dropped, the channel is closed instead.
+        let (exchange, routing_key) = (&self.exchange, &self.routing_key);
+        let published =
+            publish(&channel, exchange, routing_key, job.raw_payload(), properties).await?;
+        // The channel is reused only after an answer. It closes if publishing failed or this future
+        // was dropped.
         pool.idle().push(channel);
-        result
+        published
     }
 }
 
@@ -147,6 +132,7 @@ impl Pool {
         lock(&self.idle)
     }
 
+    /// Returns an idle channel, or opens one in confirm mode.
     async fn channel(&self) -> Result<Channel, BoxError> {
         while let Some(channel) = { self.idle().pop() } {
             if channel.status().connected() {
@@ -181,6 +167,8 @@ impl RawHandler for AmqpForward {
     }
 }
 
+/// Returns the properties of a job's message.
+///
 /// # Errors
 /// The reason if a job header is too long for AMQP.
 fn properties(job: &JobContext) -> Result<BasicProperties, String> {
@@ -190,7 +178,7 @@ fn properties(job: &JobContext) -> Result<BasicProperties, String> {
     };
     let text = |value: &str| AMQPValue::LongString(LongString::from(value.as_bytes()));
     let mut headers = FieldTable::default();
-    for (name, value) in job.headers().iter().filter(|(name, _)| *name != Headers::CONTENT_TYPE) {
+    for (name, value) in other_headers(job) {
         headers.insert(short(&format!("the name of header {name:?}"), name)?, text(value));
     }
     headers.insert("x-dq-queue".into(), text(job.queue().as_str()));
@@ -207,10 +195,9 @@ fn properties(job: &JobContext) -> Result<BasicProperties, String> {
     ] {
         headers.insert(name.into(), AMQPValue::LongLongInt(number));
     }
-    let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
     Ok(BasicProperties::default()
         .with_message_id(short("the id", &job.id().to_string())?)
-        .with_content_type(short("the content type", content_type)?)
+        .with_content_type(short("the content type", content_type(job))?)
         .with_delivery_mode(PERSISTENT)
         .with_timestamp(u64::try_from(job.now().as_millis() / 1_000).unwrap_or(0))
         .with_headers(headers))

@@ -7,23 +7,27 @@ use std::time::Duration;
 
 use dq_core::config::{Secret, authority};
 use dq_core::{BoxError, Result};
+use lapin::options::BasicPublishOptions;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::types::ShortString;
 use lapin::uri::{AMQPAuthority, AMQPUri};
-use lapin::{Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
 use crate::error::invalid_setting;
 
 /// Time limit for connecting, and for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// The delivery mode of messages that the broker keeps on disk.
+pub(crate) const PERSISTENT: u8 = 2;
 /// After twice this time without data from the broker, the connection counts as lost.
 const HEARTBEAT_SECONDS: u16 = 10;
 /// How often a call checks that its connection is still open.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
+/// A broker's address and how to trust it.
 pub(crate) struct Broker {
     uri: AMQPUri,
-    /// PEM certificates.
+    /// The trusted certificate authorities as PEM; the operating system's if absent.
     ca: Option<String>,
 }
 
@@ -61,7 +65,7 @@ impl Broker {
         format!("{}/{}", authority(host, *port), self.uri.vhost)
     }
 
-    /// `purpose` becomes part of the connection name.
+    /// Connects. `purpose` becomes part of the connection name, which the broker shows.
     pub(crate) async fn connect(&self, purpose: &str) -> Result<Link, BoxError> {
         let name = format!("dq {purpose} (process {})", std::process::id());
         let properties = ConnectionProperties::default().with_connection_name(name.into());
@@ -78,6 +82,8 @@ impl Broker {
     }
 }
 
+/// Checks a setting that AMQP sends as a short string.
+///
 /// # Errors
 /// `Config` if the value is too long for AMQP.
 pub(crate) fn short_setting(name: &str, value: String) -> Result<ShortString> {
@@ -93,6 +99,7 @@ fn ipv6_host(url: &str) -> Option<Ipv6Addr> {
     host.strip_prefix('[')?.split(']').next()?.parse().ok()
 }
 
+/// A connection to a broker.
 pub(crate) struct Link {
     connection: Connection,
     /// Set after the broker left a call unanswered.
@@ -104,7 +111,7 @@ impl Link {
         !self.is_abandoned.load(Ordering::Relaxed) && self.connection.status().connected()
     }
 
-    /// Call this within [`Link::answer`].
+    /// Opens a channel. Call this within [`Link::answer`].
     pub(crate) async fn channel(&self) -> lapin::Result<Channel> {
         self.connection.create_channel().await
     }
@@ -121,7 +128,9 @@ impl Link {
         tokio::select! {
             biased;
             answer = call => answer.map_err(Into::into),
-            () = self.lost() => Err("the connection to the broker has ended, or did not answer another call".into()),
+            () = self.lost() => {
+                Err("the connection to the broker has ended, or did not answer another call".into())
+            }
             () = tokio::time::sleep(limit) => {
                 self.is_abandoned.store(true, Ordering::Relaxed);
                 Err(format!("the broker did not answer within {limit:?}").into())
@@ -143,6 +152,38 @@ impl Link {
         // finishes the close.
         let _ = self.answer(TIMEOUT, closed).await;
     }
+}
+
+/// Publishes a message and waits until a queue has it.
+///
+/// The channel must be in confirm mode and have no other message in flight, because lapin cannot
+/// tell which of several messages was returned.
+///
+/// # Errors
+/// The outer error means that the channel is unusable; the inner one, that the broker answered
+/// without taking the message.
+pub(crate) async fn publish(
+    channel: &Channel,
+    exchange: &ShortString,
+    routing_key: &ShortString,
+    body: &[u8],
+    properties: BasicProperties,
+) -> lapin::Result<Result<(), BoxError>> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let confirmation = channel
+        .basic_publish(exchange.clone(), routing_key.clone(), options, body, properties)
+        .await?
+        .await?;
+    Ok(match confirmation {
+        Confirmation::Ack(None) => Ok(()),
+        Confirmation::Ack(Some(returned)) => Err(format!(
+            "the broker has returned the message: {} ({})",
+            returned.reply_text, returned.reply_code
+        )
+        .into()),
+        Confirmation::Nack(_) => Err("the broker has refused the message".into()),
+        Confirmation::NotRequested => Err("the broker does not confirm messages".into()),
+    })
 }
 
 #[cfg(test)]

@@ -59,6 +59,8 @@ mod amqp;
 mod broker;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(any(feature = "http", feature = "amqp", feature = "redis"))]
+mod job;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "http", feature = "amqp", feature = "redis"))]

@@ -16,20 +16,25 @@ use crate::statements::Statements;
 pub(crate) struct QueueDirectory {
     ids: HashMap<QueueName, i64>,
     newest: Option<QueueRow>,
-    /// Whether a queue has an invalid name. Another program may correct it without adding a queue.
-    has_invalid: bool,
+    /// The ids of queues with an invalid name. Another program may correct a name, which leaves the
+    /// newest row unchanged.
+    invalid: Vec<i64>,
 }
 
 /// The name, unless it is invalid, and the id.
 type QueueRow = (Option<QueueName>, i64);
 
 fn queue(row: &Row<'_>) -> rusqlite::Result<QueueRow> {
-    Ok((row::queue_name(row.get_ref(0)?).ok(), row.get(1)?))
+    Ok((valid_name(row)?, row.get(1)?))
+}
+
+fn valid_name(row: &Row<'_>) -> rusqlite::Result<Option<QueueName>> {
+    Ok(row::queue_name(row.get_ref(0)?).ok())
 }
 
 impl QueueDirectory {
     /// Reads the queues again if the newest row has changed: a queue was added, or a backup was
-    /// restored. Reads them every time while a name is invalid.
+    /// restored. Otherwise reads only the queues with an invalid name.
     pub(crate) fn refresh(
         &mut self,
         conn: &Connection,
@@ -37,8 +42,8 @@ impl QueueDirectory {
     ) -> StoreResult<()> {
         let newest =
             conn.prepare_cached(&statements.newest_queue)?.query_row([], queue).optional()?;
-        if newest == self.newest && !self.has_invalid {
-            return Ok(());
+        if newest == self.newest {
+            return self.refresh_invalid(conn, statements);
         }
         let mut directory = Self { newest, ..Self::default() };
         for queue in conn.prepare_cached(&statements.queue_names)?.query_map([], queue)? {
@@ -46,10 +51,24 @@ impl QueueDirectory {
                 (Some(name), queue_id) => {
                     directory.ids.insert(name, queue_id);
                 }
-                (None, _) => directory.has_invalid = true,
+                (None, queue_id) => directory.invalid.push(queue_id),
             }
         }
         *self = directory;
+        Ok(())
+    }
+
+    /// Adds the queues whose names have become valid.
+    fn refresh_invalid(&mut self, conn: &Connection, statements: &Statements) -> StoreResult<()> {
+        for queue_id in std::mem::take(&mut self.invalid) {
+            let mut find = conn.prepare_cached(&statements.name_queue)?;
+            match find.query_row([queue_id], valid_name).optional()?.flatten() {
+                Some(name) => {
+                    self.ids.insert(name, queue_id);
+                }
+                None => self.invalid.push(queue_id),
+            }
+        }
         Ok(())
     }
 
@@ -148,24 +167,39 @@ mod tests {
     }
 
     #[test]
-    fn added_restored_and_corrected_queues_are_found() {
+    fn added_and_restored_queues_are_found() {
         let (conn, statements) = store(2);
         let mut directory = QueueDirectory::default();
         directory.refresh(&conn, &statements).unwrap();
         assert_eq!(ids_of(&directory, "q2"), [2]);
-        conn.execute("INSERT INTO dq_queue (name) VALUES ('a' || char(10)), ('q3')", []).unwrap();
+
+        conn.execute("INSERT INTO dq_queue (name) VALUES ('q3')", []).unwrap();
         directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "q3"), [4]);
-        conn.execute("UPDATE dq_queue SET name = 'corrected' WHERE q = 3", []).unwrap();
-        directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "corrected"), [3]);
-        // As after restoring a backup with two queues and adding others.
+        assert_eq!(ids_of(&directory, "q3"), [3]);
+
+        // A backup with two queues is restored, and other queues are added.
         conn.execute_batch(
-            "DELETE FROM dq_queue WHERE q > 2;
-             INSERT INTO dq_queue (name) VALUES ('x'), ('y'), ('q3')",
+            "DELETE FROM dq_queue WHERE q > 2; INSERT INTO dq_queue (name) VALUES ('x'), ('q3')",
         )
         .unwrap();
         directory.refresh(&conn, &statements).unwrap();
-        assert_eq!((ids_of(&directory, "q3"), ids_of(&directory, "corrected")), (vec![5], vec![]));
+        assert_eq!(ids_of(&directory, "q3"), [4]);
+    }
+
+    #[test]
+    fn only_queues_with_an_invalid_name_are_read_again_while_the_newest_row_is_unchanged() {
+        let (conn, statements) = store(2);
+        conn.execute("INSERT INTO dq_queue (name) VALUES ('a' || char(10)), ('newest')", [])
+            .unwrap();
+        let mut directory = QueueDirectory::default();
+        directory.refresh(&conn, &statements).unwrap();
+
+        conn.execute("UPDATE dq_queue SET name = 'renamed' WHERE q = 1", []).unwrap();
+        directory.refresh(&conn, &statements).unwrap();
+        assert_eq!(ids_of(&directory, "q1"), [1], "the map is kept");
+
+        conn.execute("UPDATE dq_queue SET name = 'corrected' WHERE q = 3", []).unwrap();
+        directory.refresh(&conn, &statements).unwrap();
+        assert_eq!(ids_of(&directory, "corrected"), [3]);
     }
 }

@@ -56,8 +56,8 @@ async fn expired_leases_are_read_as_due_jobs_without_a_write() {
     let fixture = Fixture::new();
     let backend = fixture.open_with(|config| config.busy_timeout = Duration::ZERO).await;
     let second = Duration::from_secs(1);
-    let lapsing: Vec<NewJob> = (0..3_u32).map(|n| fixture.job(n * second)).collect();
-    let _ = backend.schedule(lapsing.clone()).await.unwrap();
+    let expiring: Vec<NewJob> = (0..3_u32).map(|n| fixture.job(n * second)).collect();
+    let _ = backend.schedule(expiring.clone()).await.unwrap();
     fixture.clock.advance(2 * second);
     assert_eq!(claim(&backend, 3).await.jobs.len(), 3);
     // Due between the expired leases, and at the same time as the last one.
@@ -73,7 +73,7 @@ async fn expired_leases_are_read_as_due_jobs_without_a_write() {
     assert_eq!((counts.ready, counts.running, counts.scheduled), (5, 0, 1));
     assert_eq!(counts.next_due, Some(due - 2 * second));
     let ready = browse(&backend, JobState::Ready).await;
-    let order = [&lapsing[0], &lapsing[1], &waiting[0], &lapsing[2], &waiting[1]];
+    let order = [&expiring[0], &expiring[1], &waiting[0], &expiring[2], &waiting[1]];
     assert_eq!(ready.iter().map(|view| view.job.id).collect::<Vec<_>>(), order.map(|job| job.id));
     for (n, view) in ready.iter().enumerate() {
         let expired = u32::from(n != 2 && n != 4);
@@ -82,7 +82,7 @@ async fn expired_leases_are_read_as_due_jobs_without_a_write() {
     }
     assert!(browse(&backend, JobState::Running).await.is_empty());
     assert_eq!(browse(&backend, JobState::Scheduled).await.len(), 1);
-    let view = backend.get(&JobRef::new(queue(), lapsing[1].id)).await.unwrap().unwrap();
+    let view = backend.get(&JobRef::new(queue(), expiring[1].id)).await.unwrap().unwrap();
     assert_eq!(view, ready[1]);
     let findings = backend.check().await;
     assert!(findings.iter().all(|finding| finding.code != "sqlite.unreadable"), "{findings:?}");
@@ -95,7 +95,7 @@ async fn expired_leases_are_read_as_due_jobs_without_a_write() {
 }
 
 #[tokio::test]
-async fn a_expired_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
+async fn an_expired_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
     let (fixture, backend) = open_store().await;
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();

@@ -10,11 +10,13 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
+/// The jobs that the arguments select.
 enum Selection<'a> {
     One(&'a Target),
     Many(JobFilter),
 }
 
+/// Returns the selected jobs. Refuses arguments that select one job and many, or none.
 fn selection(args: &ChangeArgs) -> Result<Selection<'_>> {
     let filter = args.filter.filter();
     match (&args.job, filter.is_empty(), args.all) {
@@ -57,6 +59,7 @@ pub(super) fn change(
     }
 }
 
+/// Prints the change of one job.
 fn one(
     args: &ChangeArgs,
     job: &Target,

@@ -110,7 +110,7 @@ pub(super) fn simulate(
 
 /// Replaces a remedy that names request fields (see `dq-core/src/simulate/call.rs`) with one that
 /// names flags. Errors have no code for a simulation without slots or run times, also not from a
-/// server, so the remedy's text identifies it. `schedules_tests.rs` fails if the text changes.
+/// server, so the remedy's text identifies it. `tests/forecast.rs` fails if the text changes.
 fn name_flags(failure: Failure) -> Failure {
     match failure {
         Failure::Error { kind, message, remedy: Some(remedy) }

@@ -15,11 +15,11 @@ use crate::text::{self, Table};
 const NOT_ENDED: [JobState; 4] =
     [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead];
 
-const ALL: [JobState; 5] =
+const ALL_STATES: [JobState; 5] =
     [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead, JobState::Ended];
 
 /// Maximum note length in a table, in characters.
-const MAX_NOTE: usize = 60;
+const MAX_NOTE_CHARS: usize = 60;
 
 /// Rows buffered per print, so that their columns line up.
 const MAX_ROWS: usize = 500;
@@ -42,7 +42,7 @@ impl<'a, 'b> Listing<'a, 'b> {
     /// Prints jobs up to the limit: JSON at once, a table by [`MAX_ROWS`]. Flushes, so that the
     /// command ends when its reader does, such as `head`.
     fn print(&mut self, jobs: &[JobSummary]) -> Result<()> {
-        let jobs = &jobs[..jobs.len().min(self.rest())];
+        let jobs = &jobs[..jobs.len().min(self.remaining())];
         self.listed += jobs.len();
         if self.output.is_json() {
             jobs.iter().try_for_each(|job| self.output.json(job))?;
@@ -61,11 +61,14 @@ impl<'a, 'b> Listing<'a, 'b> {
         self.output.flush()
     }
 
-    fn rest(&self) -> usize {
+    /// Returns how many more jobs the limit allows.
+    fn remaining(&self) -> usize {
         self.limit - self.listed
     }
 }
 
+/// The table row of a job. Its note says why the job is dead or ended, where it runs, or what its
+/// last error was.
 fn row(job: &JobSummary) -> Vec<String> {
     let note = match (&job.dead, &job.ended, &job.worker) {
         (Some(dead), ..) => dead.message.clone(),
@@ -83,7 +86,7 @@ fn row(job: &JobSummary) -> Vec<String> {
         job.key.as_deref().map(text::clean).unwrap_or_default(),
         job.due.to_string(),
         attempts(job),
-        text::line(&note, MAX_NOTE),
+        text::line(&note, MAX_NOTE_CHARS),
     ]
 }
 
@@ -94,6 +97,7 @@ fn attempts(job: &JobSummary) -> String {
     }
 }
 
+/// Returns the queue that an argument names, or all queues.
 fn queues_of(queue: Option<&QueueName>, source: &Source) -> Result<Vec<QueueName>> {
     match queue {
         // An unknown queue is an error, not an empty listing.
@@ -138,9 +142,9 @@ fn pages(
 ) -> Result<bool> {
     loop {
         // One extra job tells whether there are more.
-        query.limit = listing.rest().saturating_add(1).min(JobQuery::MAX_LIMIT);
+        query.limit = listing.remaining().saturating_add(1).min(JobQuery::MAX_LIMIT);
         let page = source.jobs(queue, &query)?;
-        let has_more = page.jobs.len() > listing.rest();
+        let has_more = page.jobs.len() > listing.remaining();
         listing.print(&page.jobs)?;
         query.after = page.next;
         if has_more || query.after.is_none() {
@@ -192,7 +196,7 @@ fn find_all(
     }
     let mut refused = None;
     for queue in &queues {
-        for state in ALL {
+        for state in ALL_STATES {
             let mut by_key = JobQuery::new(state);
             by_key.filter.key_prefix = Some(args.text.clone());
             search(queue, by_key, source, listing, &mut printed)?;
@@ -219,7 +223,7 @@ fn search(
     listing: &mut Listing<'_, '_>,
     printed: &mut BTreeSet<(QueueName, JobId)>,
 ) -> Result<()> {
-    while listing.rest() > 0 {
+    while listing.remaining() > 0 {
         query.limit = JobQuery::MAX_LIMIT;
         let page = match source.jobs(queue, &query) {
             // Without a history there are no ended jobs.
@@ -229,7 +233,7 @@ fn search(
             page => page?,
         };
         let new = page.jobs.into_iter().filter(|job| printed.insert((queue.clone(), job.id)));
-        let new: Vec<_> = new.take(listing.rest()).collect();
+        let new: Vec<_> = new.take(listing.remaining()).collect();
         listing.print(&new)?;
         query.after = page.next;
         if query.after.is_none() {

@@ -13,8 +13,6 @@ mod timeline;
 mod watch;
 
 #[cfg(test)]
-mod schedules_tests;
-#[cfg(test)]
 mod tests;
 
 use clap_complete::Shell;

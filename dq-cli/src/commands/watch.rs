@@ -18,7 +18,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(super) fn watch(args: &WatchArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let clears = io::stdout().is_terminal() && !output.is_json();
-    let mut number = 0_u64;
+    let mut readings = 0_u64;
     loop {
         let queues = match &args.queue {
             Some(queue) => vec![source.queue(queue)?],
@@ -27,7 +27,7 @@ pub(super) fn watch(args: &WatchArgs, source: &Source, output: &mut Output<'_>) 
         if output.is_json() {
             queues.iter().try_for_each(|queue| output.json(queue))?;
         } else {
-            let before = match (clears, number) {
+            let before = match (clears, readings) {
                 (true, _) => CLEAR,
                 (false, 0) => "",
                 (false, _) => "\n",
@@ -39,8 +39,8 @@ pub(super) fn watch(args: &WatchArgs, source: &Source, output: &mut Output<'_>) 
         }
         // Show each table at once.
         output.flush()?;
-        number += 1;
-        if args.count.is_some_and(|count| number >= count) {
+        readings += 1;
+        if args.count.is_some_and(|count| readings >= count) {
             return Ok(());
         }
         thread::sleep(args.interval.max(MIN_INTERVAL));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Dq, DurationExt, Entropy, Filter, JobState, Result};
+use dq_core::{Backend as _, Dq, DurationExt, Entropy, Filter, Result};
 use serde_json::{Value, json};
 
 use super::handlers::{COURIERS, INVOICES, MEETINGS, NEWSLETTER, ORDERS, TICKETS, Work};
@@ -12,8 +12,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Minimum number of ready jobs in the queue with the backlog.
 const BACKLOG: u64 = 160;
 
-/// Maximum number of dead jobs per queue; older ones are removed.
-const MAX_DEAD: u64 = 60;
+/// How long after its due time a dead job stays. Nobody replays it in a demo that runs for days.
+const DEAD_STAYS: Duration = Duration::from_secs(1_800);
 
 /// The example jobs.
 #[derive(Clone, Copy)]
@@ -102,8 +102,9 @@ impl Feed {
             for _ in self.dq.queue(COURIERS)?.stats().await?.ready..BACKLOG {
                 self.add(Kind::Parcel, 0, 1).await?;
             }
+            let before = self.dq.backend().now().await? - DEAD_STAYS;
             for queue in [ORDERS, MEETINGS, TICKETS, COURIERS] {
-                self.remove_old_dead(queue).await?;
+                self.dq.queue(queue)?.remove_where(Filter::new().due(..before)).await?;
             }
         }
         Ok(())
@@ -198,21 +199,5 @@ impl Feed {
                 (INVOICES, format!("invoice-{number}"), Work::new(about, 200))
             }
         }
-    }
-
-    /// Removes old dead jobs, which nobody replays in a demo that runs for days.
-    async fn remove_old_dead(&self, queue: &str) -> Result<()> {
-        let handle = self.dq.queue(queue)?;
-        if handle.stats().await?.dead <= MAX_DEAD {
-            return Ok(());
-        }
-        let latest = handle.browse(JobState::Dead).order(dq_core::Order::Descending);
-        let latest = latest.payloads(false).limit(MAX_DEAD as usize / 2).await?;
-        // By due time, because no filter uses the time of death. Jobs that were very late go
-        // earlier.
-        if let Some((_, died)) = latest.jobs.last().and_then(|view| view.dead.as_ref()) {
-            handle.remove_where(Filter::new().due(..*died)).await?;
-        }
-        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use dq_core::{DelayHandler, DurationExt, HandlerResult, JobContext, Outcome, Que
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// A payload, and what the run of its job does.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Work {
@@ -50,6 +51,7 @@ impl Work {
     }
 }
 
+/// The handler of an example queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Example {
     pub(super) queue: &'static str,

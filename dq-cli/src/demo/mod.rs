@@ -5,73 +5,51 @@ mod handlers;
 mod operators;
 mod schedules;
 
-use std::time::Duration;
-
 use dq_core::{Dq, Runner};
 use dq_ops::Ops;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::failure::Result;
 use feed::Feed;
 use handlers::{ALL, Example};
-use operators::Operators;
 
-/// Time between operator visits.
-const VISITS: Duration = Duration::from_secs(120);
-
+/// A running demo: its runners, and the feed that adds jobs.
 pub(crate) struct Demo {
     tasks: JoinSet<()>,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
 }
 
 impl Demo {
-    /// Fills the store, and starts two runners, the feed and the operators.
+    /// Fills the store, and starts two runners and the feed.
     pub(crate) async fn start(ops: &Ops) -> Result<Self> {
         let dq = ops.dq();
         let mut feed = Feed::new(dq.clone());
         feed.fill().await?;
         schedules::declare(dq).await?;
-        let operators = Operators::new(ops);
-        operators.first_round().await?;
-        let (stop, stopped) = watch::channel(false);
+        operators::act(ops).await?;
+        let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         // The second runner serves some of the queues, as another service does.
         for (name, served) in [("shop-1", ALL.as_slice()), ("shop-2", &ALL[..2])] {
             let runner = runner(dq, name, served)?;
-            let stopped = wait(stopped.clone());
+            let stopped = stop.clone().cancelled_owned();
             tasks.spawn(async move {
-                // Ends early only if the store is closed.
+                // The runner ends early only if the store is closed.
                 let _ = runner.run_until(stopped).await;
             });
         }
-        let stopped = wait(stopped);
+        let stopped = stop.clone();
         tasks.spawn(async move {
-            tokio::select! {
-                () = feed.run() => {}
-                () = visits(&operators) => {}
-                () = stopped => {}
-            }
+            let _ = stopped.run_until_cancelled(feed.run()).await;
         });
         Ok(Self { tasks, stop })
     }
 
     /// Stops the runners after their current jobs.
     pub(crate) async fn stop(self) {
-        // Fails if all tasks have ended.
-        let _ = self.stop.send(true);
+        self.stop.cancel();
         self.tasks.join_all().await;
-    }
-}
-
-/// Lets the operators work now and then, until dropped.
-async fn visits(operators: &Operators) {
-    loop {
-        tokio::time::sleep(VISITS).await;
-        // A job may run before the operator changes it.
-        if let Err(error) = operators.next_round().await {
-            tracing::debug!(%error, "an operator of the demo was refused");
-        }
     }
 }
 
@@ -79,9 +57,4 @@ fn runner(dq: &Dq, name: &str, served: &'static [Example]) -> Result<Runner> {
     let runner = dq.runner().without_linked_handlers().name(name).concurrency(24);
     let runner = served.iter().fold(runner, |runner, example| runner.handler(*example));
     Ok(runner.build()?)
-}
-
-async fn wait(mut stopped: watch::Receiver<bool>) {
-    // An error means the demo is gone.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
 }

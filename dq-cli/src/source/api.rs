@@ -78,7 +78,6 @@ impl Source {
     ) -> Result<Option<Timestamp>> {
         let path = path_of_job(queue, target);
         let request = match action {
-            BulkAction::Reschedule(Due::NOW) => Request::post(format!("{path}:run"), json!({})),
             BulkAction::Reschedule(due) => {
                 Request::new("PATCH", path, Some(json!({ "due": due_text(due) })))
             }

@@ -60,6 +60,7 @@ impl Local {
         Ok(self.runtime.block_on(self.session.preview_import(queue, source))?)
     }
 
+    /// Calls the router and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
         let internal = |error: String| Failure::new("internal", error, "");
         let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();

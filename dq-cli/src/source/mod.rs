@@ -2,16 +2,17 @@
 
 mod api;
 mod client;
-mod connecting;
 mod local;
 mod open;
 mod remote;
 mod request;
+mod runtime;
 
 pub(crate) use api::due_text;
 pub(crate) use client::Source;
 #[cfg(any(test, feature = "redis"))]
 pub(crate) use local::Local;
+pub(crate) use open::open;
 #[cfg(feature = "redis")]
 pub(crate) use open::open_store;
-pub(crate) use open::{open, runtime};
+pub(crate) use runtime::runtime;

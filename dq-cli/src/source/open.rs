@@ -2,11 +2,10 @@
 
 use std::env;
 
-use tokio::runtime::{Builder, Runtime};
-
 use super::client::Source;
 use super::local::Local;
 use super::remote::Remote;
+use super::runtime::runtime;
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 use crate::stores;
@@ -52,10 +51,4 @@ fn existing_store(target: &TargetArgs) -> Result<Local> {
     let runtime = runtime()?;
     let dq = runtime.block_on(store.open_existing())?;
     Ok(Local::new(runtime, dq))
-}
-
-pub(crate) fn runtime() -> Result<Runtime> {
-    Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        Failure::new("internal", format!("the runtime does not start: {error}"), "")
-    })
 }

@@ -1,28 +1,28 @@
 //! HTTP requests to a server, and what a missing response means.
 
+use std::error::Error as _;
+use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{self, Response};
+use reqwest::{Client, StatusCode, Url, redirect};
 use serde::de::DeserializeOwned;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use tokio::runtime::Runtime;
 
-use super::connecting;
 use super::request::{Problem, Request};
+use super::runtime::runtime;
 use crate::failure::{Failure, Result};
 
+/// Time limit for a connection with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum response length: a page of jobs with long errors.
-const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
-
+/// The HTTP API of a server.
 pub(crate) struct Remote {
-    agent: Agent,
+    runtime: Runtime,
+    client: Client,
     /// The address, without its final slash.
     base: String,
     token: Option<String>,
@@ -30,77 +30,63 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self> {
-        let base = address.trim_end_matches('/').to_owned();
-        let rest = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
-        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+        // These errors do not print the address, which may hold a secret.
+        let url = Url::parse(address).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
+        let Some(url) = url else {
             return Err(Failure::usage(
                 "the address of the server begins with neither http:// nor https://",
                 "write it like http://127.0.0.1:7373",
             ));
         };
-        // Other errors print the address, so it must hold no secret. This error does not print it.
-        if rest.contains(['?', '#']) {
+        if url.query().is_some() || url.fragment().is_some() {
             return Err(Failure::usage(
                 "the address of the server has more than a path",
                 "leave out what begins with ? or #",
             ));
         }
-        let authority = rest.split('/').next().unwrap_or_default();
-        if authority.contains('@') {
+        if !url.username().is_empty() || url.password().is_some() {
             return Err(Failure::usage(
                 "the address of the server has a login",
                 "give the token in DQ_TOKEN, and the address without it",
             ));
         }
-        let mut config = Agent::config_builder()
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .http_status_as_error(false)
+        // Has no effect if another provider is installed.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let mut client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
             // Following a redirect turns a change into a GET, so the redirect is reported instead.
-            .max_redirects(0)
-            .max_redirects_will_error(false);
-        if is_loopback(rest) {
-            config = config.proxy(None);
+            .redirect(redirect::Policy::none());
+        if is_loopback(&url) {
+            client = client.no_proxy();
         }
-        if base.starts_with("https://") {
-            config = config.tls_config(tls());
+        if url.scheme() == "http" {
+            // The system's certificates are not read, because a container may lack them.
+            client = client.tls_certs_only([]);
         }
-        let agent = connecting::agent(config.build());
-        Ok(Self { agent, base, token: token.map(str::to_owned) })
+        let client = client.build().map_err(|error| {
+            let message = format!("TLS cannot be used: {}", cause(&error));
+            Failure::new("config", message, "install the system's trusted certificates")
+        })?;
+        let base = address.trim_end_matches('/').to_owned();
+        Ok(Self { runtime: runtime()?, client, base, token: token.map(str::to_owned) })
     }
 
+    /// Sends a request and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
-        let mut head = request.head(&self.base);
-        if let Some(token) = &self.token {
-            head = head.header("authorization", format!("Bearer {token}"));
-        }
-        let invalid = |_| {
-            Failure::usage(
-                format!("a request to {} cannot be written", self.base),
-                "check the address, the token and the names for characters that HTTP forbids",
-            )
-        };
-        let timeout = (!request.takes_long).then_some(TIMEOUT);
-        let response = match &request.body {
-            Some(body) => {
-                let call = head.body(body.to_string()).map_err(invalid)?;
-                let call = self.agent.configure_request(call);
-                self.agent.run(call.timeout_global(timeout).build())
-            }
-            None => {
-                let call = self.agent.configure_request(head.body(()).map_err(invalid)?);
-                self.agent.run(call.timeout_global(timeout).build())
-            }
-        };
-        let changes = request.changes;
-        let mut response = response.map_err(|error| self.unreachable(&error, changes))?;
-        let text = response.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec();
-        let text = text.map_err(|error| self.unreachable(&error, changes))?;
-        if !request.succeeds_with(response.status()) {
-            return Err(self.problem(&response, &text, changes));
+        let call = self.http_request(request)?;
+        let (status, text) = self
+            .runtime
+            .block_on(async {
+                let response = self.client.execute(call).await?;
+                Ok((response.status(), response.bytes().await?))
+            })
+            .map_err(|error| self.unreachable(&error, request.changes))?;
+        if !request.succeeds_with(status) {
+            return Err(self.problem(status, &text, request.changes));
         }
         serde_json::from_slice(&text).map_err(|error| {
             let message = format!("the response of {} cannot be read: {error}", self.base);
-            match changes {
+            match request.changes {
                 true => outcome_unknown(message),
                 false => {
                     Failure::new("internal", message, "is it a dq server of the same version?")
@@ -109,17 +95,35 @@ impl Remote {
         })
     }
 
-    fn problem(&self, response: &Response<Body>, text: &[u8], changes: bool) -> Failure {
-        let status = response.status();
+    /// Writes the HTTP request with its token and timeout.
+    fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {
+        let mut head = request.head(&self.base);
+        if let Some(token) = &self.token {
+            head = head.header("authorization", format!("Bearer {token}"));
+        }
+        let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();
+        let call = head.body(body).ok().and_then(|call| reqwest::Request::try_from(call).ok());
+        let mut call = call.ok_or_else(|| {
+            Failure::usage(
+                format!("a request to {} cannot be written", self.base),
+                "check the address, the token and the names for characters that HTTP forbids",
+            )
+        })?;
+        *call.timeout_mut() = (!request.takes_long).then_some(TIMEOUT);
+        Ok(call)
+    }
+
+    /// Converts an error response. `changes` tells whether the request was a change.
+    fn problem(&self, status: StatusCode, text: &[u8], changes: bool) -> Failure {
         if let Ok(problem) = serde_json::from_slice::<Problem>(text) {
             return match status {
-                http::StatusCode::UNAUTHORIZED => self.unauthenticated(&problem.title),
+                StatusCode::UNAUTHORIZED => self.unauthenticated(&problem.title),
                 _ => problem.into(),
             };
         }
         let message = format!("{} responds with status {status}", self.base);
         let kind = match status.as_u16() {
-            // A proxy that passed the request on.
+            // A proxy answers so after it has passed the request on.
             502 | 504 if changes => return outcome_unknown(message),
             502..=504 => "unavailable",
             _ => "response",
@@ -127,6 +131,7 @@ impl Remote {
         Failure::new(kind, message, "is it the address of a dq server?")
     }
 
+    /// Explains a refused or missing token.
     fn unauthenticated(&self, title: &str) -> Failure {
         let (what, remedy) = match self.token {
             None => (
@@ -143,31 +148,26 @@ impl Remote {
         Failure::new(title, format!("the server at {} {what}", self.base), remedy)
     }
 
-    fn unreachable(&self, error: &ureq::Error, changes: bool) -> Failure {
-        let not_connected = connecting::not_connected(error);
-        let is_bad_uri = matches!(error, ureq::Error::BadUri(_));
-        if changes && not_connected.is_none() && !is_bad_uri {
-            return outcome_unknown(format!(
-                "the server at {} has not answered: {error}",
-                self.base
-            ));
+    /// Explains a missing response. `changes` tells whether the request was a change.
+    fn unreachable(&self, error: &reqwest::Error, changes: bool) -> Failure {
+        let (base, why) = (&self.base, cause(error));
+        // Without a connection, the server has seen no request.
+        if changes && !error.is_connect() {
+            return outcome_unknown(format!("the server at {base} has not answered: {why}"));
         }
-        let error = not_connected.unwrap_or(error);
-        let message = format!("the server at {} cannot be reached: {error}", self.base);
-        let (kind, remedy) = match error {
-            ureq::Error::BadUri(_) => ("config", "write it like http://127.0.0.1:7373"),
-            _ if is_tls_error(error) => (
-                "unavailable",
+        let remedy = match is_tls_error(error) {
+            true => {
                 "check that it speaks TLS at this port, and that this system trusts its certificate \
-                 for this name",
-            ),
-            _ => ("unavailable", "is it running? `dq serve` starts one"),
+                 for this name"
+            }
+            false => "is it running? `dq serve` starts one",
         };
-        Failure::new(kind, message, remedy)
+        let message = format!("the server at {base} cannot be reached: {why}");
+        Failure::new("unavailable", message, remedy)
     }
 }
 
-/// The server may have made this change.
+/// Returns the failure of a change that the server may have made.
 fn outcome_unknown(message: String) -> Failure {
     Failure::new(
         "outcome unknown",
@@ -176,39 +176,33 @@ fn outcome_unknown(message: String) -> Failure {
     )
 }
 
-fn is_tls_error(error: &ureq::Error) -> bool {
-    match error {
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::TlsRequired => true,
-        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
-        _ => false,
+/// Returns the text of the innermost error, which has no URL.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
     }
+    cause.to_string()
 }
 
-/// Trusts the system's certificates.
-fn tls() -> TlsConfig {
-    let trusted = rustls_native_certs::load_native_certs().certs;
-    let trusted: Vec<_> = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(provider)
-        .root_certs(RootCerts::Specific(Arc::new(trusted)))
-        .build()
+fn is_tls_error(error: &reqwest::Error) -> bool {
+    std::iter::successors(error.source(), |error| (*error).source()).any(|error| {
+        let io = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        error.is::<rustls::Error>() || io.is_some_and(|inner| inner.is::<rustls::Error>())
+    })
 }
 
-/// Whether the address is on this machine, which needs no proxy.
-fn is_loopback(address: &str) -> bool {
-    let authority = address.split('/').next().unwrap_or_default();
-    let name = match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+/// Whether the server is on this machine, which needs no proxy.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::Arc;
     use std::thread;
 
     use dq_core::QueueName;
@@ -234,7 +228,8 @@ mod tests {
         for (host, local) in
             [("127.0.0.1:80/x", true), ("[::1]:80", true), ("localhost", true), ("10.0.0.1", false)]
         {
-            assert_eq!(is_loopback(host), local, "{host}");
+            let url = Url::parse(&format!("http://{host}")).unwrap();
+            assert_eq!(is_loopback(&url), local, "{host}");
         }
     }
 

@@ -80,10 +80,11 @@ impl Server {
     }
 
     pub(crate) fn get(&self, path: &str) -> String {
-        let request = ureq::get(format!("{}{path}", self.address));
-        let token = self.token.as_deref().unwrap();
-        let response = request.header("authorization", format!("Bearer {token}")).call();
-        response.unwrap().body_mut().read_to_string().unwrap()
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let request = reqwest::Client::new().get(format!("{}{path}", self.address));
+        let request = request.bearer_auth(self.token.as_deref().unwrap());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() })
     }
 
     #[cfg(unix)]

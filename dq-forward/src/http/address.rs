@@ -47,7 +47,8 @@ pub(super) struct PermittedAddresses {
 }
 
 impl PermittedAddresses {
-    async fn of(&self, host: &str) -> Result<Addrs, BoxError> {
+    /// Resolves a host name and leaves out the forbidden addresses.
+    async fn resolve_permitted(&self, host: &str) -> Result<Addrs, BoxError> {
         let resolved = self.resolver.resolve(host).await;
         let resolved = resolved.map_err(|error| format!("{host} does not resolve: {error}"))?;
         let (permitted, refused): (Vec<_>, Vec<_>) =
@@ -56,50 +57,44 @@ impl PermittedAddresses {
             // The client inserts the URL's port.
             return Ok(Box::new(permitted.into_iter().map(|address| SocketAddr::new(address, 0))));
         }
+        if refused.is_empty() {
+            return Err(format!("{host} has no address").into());
+        }
         let refused: Vec<_> = refused.iter().map(IpAddr::to_string).collect();
-        Err(match refused.is_empty() {
-            true => format!("{host} has no address").into(),
-            false => format!(
-                "{host} has no public address, but {}; if requests should go there, add it to \
-                 `allow`",
-                refused.join(", ")
-            )
-            .into(),
-        })
+        let refused = refused.join(", ");
+        Err(format!(
+            "{host} has no public address, but {refused}; if requests should go there, add it to \
+             `allow`"
+        )
+        .into())
     }
 }
 
 impl reqwest::dns::Resolve for PermittedAddresses {
     fn resolve(&self, name: Name) -> Resolving {
         let addresses = self.clone();
-        Box::pin(async move { addresses.of(name.as_str()).await })
+        Box::pin(async move { addresses.resolve_permitted(name.as_str()).await })
     }
 }
 
+/// Decides which addresses requests may reach.
 #[derive(Debug)]
 pub(super) struct AddressPolicy {
+    /// Networks from the settings. All public addresses are permitted, too.
     allowed: Vec<IpNet>,
 }
 
 impl AddressPolicy {
     pub(super) fn new(allowed: &[String]) -> Result<Self> {
-        let allowed = allowed.iter().map(|text| {
-            let network = match text.parse::<IpAddr>() {
-                Ok(address) => Some(IpNet::from(address.to_canonical())),
-                // An IPv4-mapped network would match nothing, because addresses are canonical.
-                Err(_) => text
-                    .parse()
-                    .ok()
-                    .filter(|network: &IpNet| network.addr().to_canonical() == network.addr()),
-            };
-            network.ok_or_else(|| {
+        let network = |text: &String| {
+            parse_network(text).ok_or_else(|| {
                 invalid_setting(
                     format!("`allow` has {text:?}, which is no address and no network"),
                     "write it like 10.1.0.0/16, 192.168.7.9 or fd00::/8",
                 )
             })
-        });
-        Ok(Self { allowed: allowed.collect::<Result<_>>()? })
+        };
+        Ok(Self { allowed: allowed.iter().map(network).collect::<Result<_>>()? })
     }
 
     /// Rejects a URL's host that no request may reach. Names are resolved later, at each request;
@@ -109,15 +104,15 @@ impl AddressPolicy {
     /// `Config` for a forbidden address, or a name of this computer if none of its addresses is
     /// allowed.
     pub(super) fn check_host(&self, host: &str) -> Result<()> {
-        // IPv6 addresses are in brackets.
-        let literal = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        let (what, addresses) = match literal {
-            Ok(address) => (format!("the address {address}"), vec![address]),
-            Err(_) if is_local_name(host) => (
-                format!("the host {host}"),
-                vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-            ),
-            Err(_) => return Ok(()),
+        // A URL writes IPv6 addresses in brackets.
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let (what, addresses) = if let Ok(address) = address {
+            (format!("the address {address}"), vec![address])
+        } else if is_local_name(host) {
+            let addresses = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            (format!("the host {host}"), addresses)
+        } else {
+            return Ok(());
         };
         if addresses.iter().any(|address| self.permits(*address)) {
             return Ok(());
@@ -135,7 +130,17 @@ impl AddressPolicy {
     }
 }
 
-/// Such names mean this computer, however they are resolved (RFC 6761).
+/// Parses a network or a single address.
+fn parse_network(text: &str) -> Option<IpNet> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(IpNet::from(address.to_canonical()));
+    }
+    let network: IpNet = text.parse().ok()?;
+    // An IPv4-mapped network would match nothing, because checked addresses are canonical.
+    (network.addr().to_canonical() == network.addr()).then_some(network)
+}
+
+/// Whether a name means this computer, however it is resolved (RFC 6761).
 fn is_local_name(host: &str) -> bool {
     let host = host.trim_end_matches('.');
     host == "localhost" || host.ends_with(".localhost")

@@ -9,6 +9,9 @@ use reqwest::header::RETRY_AFTER;
 use super::client::Answer;
 use crate::error::invalid_setting;
 
+/// The statuses that can mark a job dead. A redirect is a failure because it is not followed.
+const FAILURES: std::ops::Range<u16> = 300..600;
+
 /// The longest delay that a receiver can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
@@ -18,20 +21,20 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 /// # Errors
 /// `Config` if a status is not a failure.
 pub(super) fn dead_on(statuses: &[u16]) -> Result<Vec<StatusCode>> {
-    let failure = |status: &u16| {
-        let failure = StatusCode::from_u16(*status).ok().filter(|_| (300..600).contains(status));
-        failure.ok_or_else(|| {
-            invalid_setting(
-                format!("`dead_on` has {status}, which is no status of a failure"),
-                "list statuses from 300 to 599, such as [400, 422]",
-            )
-        })
+    let failure = |status: &u16| match StatusCode::from_u16(*status) {
+        Ok(code) if FAILURES.contains(status) => Ok(code),
+        _ => Err(invalid_setting(
+            format!("`dead_on` has {status}, which is no status of a failure"),
+            "list statuses from 300 to 599, such as [400, 422]",
+        )),
     };
     statuses.iter().map(failure).chain([Ok(StatusCode::GONE)]).collect()
 }
 
+/// Decides what an answer means for its job.
+///
 /// # Errors
-/// For a failure that is retried after the queue's backoff.
+/// The reason of a failure that is retried after the queue's backoff.
 pub(super) fn outcome(dead_on: &[StatusCode], answer: &Answer, now: Timestamp) -> HandlerResult {
     let status = answer.status;
     if status.is_success() {
@@ -45,10 +48,12 @@ pub(super) fn outcome(dead_on: &[StatusCode], answer: &Answer, now: Timestamp) -
         return Ok(Outcome::dead(reason));
     }
     let may_say_when = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
-    match retry_after(answer, now).filter(|_| may_say_when.contains(&status)) {
-        Some(delay) => Ok(Outcome::retry_after(delay.min(MAX_RETRY_AFTER), reason)),
-        None => Err(reason.into()),
+    if may_say_when.contains(&status)
+        && let Some(delay) = retry_after(answer, now)
+    {
+        return Ok(Outcome::retry_after(delay.min(MAX_RETRY_AFTER), reason));
     }
+    Err(reason.into())
 }
 
 /// Reads `Retry-After`, in seconds or as a date.
@@ -67,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    fn of(status: u16, retry_after: Option<&'static str>, dead: &[u16]) -> HandlerResult {
+    fn outcome_of(status: u16, retry_after: Option<&'static str>, dead: &[u16]) -> HandlerResult {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
@@ -83,7 +88,7 @@ mod tests {
     fn all_failures_are_retried_but_410_and_those_of_the_settings() {
         for dead in [&[][..], &[400, 422, 503]] {
             for status in 200..600 {
-                let outcome = of(status, None, dead);
+                let outcome = outcome_of(status, None, dead);
                 match status {
                     200..300 => assert_eq!(outcome.unwrap(), Outcome::Done, "{status}"),
                     _ if status == 410 || dead.contains(&status) => {
@@ -111,16 +116,16 @@ mod tests {
             ("Sun, 06 Nov 1994 08:00:00 GMT", 0),
         ] {
             for status in [429, 503] {
-                let outcome = of(status, Some(value), &[]).unwrap();
+                let outcome = outcome_of(status, Some(value), &[]).unwrap();
                 let Outcome::RetryAfter(delay, reason) = outcome else { panic!("{outcome:?}") };
                 assert_eq!(delay, Duration::from_secs(expected), "{value}");
                 assert!(reason.starts_with(&format!("answered {status}")), "{reason}");
             }
         }
         for value in ["-1", "soon", ""] {
-            assert!(of(429, Some(value), &[]).is_err(), "{value}");
+            assert!(outcome_of(429, Some(value), &[]).is_err(), "{value}");
         }
-        assert!(of(500, Some("7"), &[]).is_err(), "only 429 and 503 say when");
-        assert!(matches!(of(429, Some("7"), &[429]), Ok(Outcome::Dead(_))));
+        assert!(outcome_of(500, Some("7"), &[]).is_err(), "only 429 and 503 say when");
+        assert!(matches!(outcome_of(429, Some("7"), &[429]), Ok(Outcome::Dead(_))));
     }
 }

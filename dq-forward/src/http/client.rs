@@ -13,8 +13,10 @@ use crate::error::invalid_setting;
 
 /// How much of a failure's body goes into the failure reason.
 const EXCERPT_BYTES: usize = 256;
+/// How long to wait for that part of the body.
 const EXCERPT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What the receiver answered.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -22,6 +24,7 @@ pub(super) struct Answer {
     pub(super) excerpt: String,
 }
 
+/// Posts requests to one URL.
 pub(super) struct Client {
     http: reqwest::Client,
     url: Url,
@@ -29,7 +32,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// `headers` go with every request.
+    /// Creates the client without connecting. `headers` go with every request.
     ///
     /// # Errors
     /// `Config` if the URL or the certificates are unusable, or the URL has a forbidden address.
@@ -49,7 +52,7 @@ impl Client {
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .pool_max_idle_per_host(0)
-            // Shared by the addresses of a name, so that a silent one leaves time for the next.
+            // The addresses of a name share this time, so that a silent one leaves some for the next.
             .connect_timeout(settings.timeout)
             .user_agent(concat!("dq-forward/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers)
@@ -93,6 +96,7 @@ impl Client {
     }
 }
 
+/// Checks the URL of the settings.
 fn url(settings: &HttpSettings, policy: &AddressPolicy) -> Result<Url> {
     let invalid = |what: &str| {
         invalid_setting(
@@ -116,7 +120,7 @@ fn trusting(builder: ClientBuilder, settings: &HttpSettings, url: &Url) -> Resul
     let Some(path) = &settings.ca else {
         return Ok(match url.scheme() {
             "https" => builder,
-            // Without the system's certificates, which a container may lack.
+            // The system's certificates are not read, because a container may lack them.
             _ => builder.tls_certs_only([]),
         });
     };
@@ -140,7 +144,7 @@ fn trusting(builder: ClientBuilder, settings: &HttpSettings, url: &Url) -> Resul
     }
 }
 
-/// The innermost error, without the URL.
+/// Returns the text of the innermost error, without the URL.
 fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
@@ -150,7 +154,8 @@ fn cause(error: reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Replaces control characters. Only the status matters, so a missing body is no error.
+/// Reads the start of a body and replaces control characters. A missing body is no error, because
+/// only the status matters.
 async fn excerpt(mut response: Response) -> String {
     let mut bytes = Vec::new();
     let read = async {

@@ -25,6 +25,7 @@ use self::address::SystemResolver;
 use self::client::Client;
 use self::signature::Signer;
 use crate::error::invalid_setting;
+use crate::job::content_type;
 
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
@@ -106,10 +107,9 @@ impl HttpForward {
     fn headers(&self, job: &JobContext) -> Result<HeaderMap, BoxError> {
         let id = job.id().to_string();
         let timestamp = job.now().as_millis() / 1_000;
-        let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
         let mut headers = HeaderMap::new();
         for (name, value) in [
-            ("content-type", Some(content_type.to_owned())),
+            ("content-type", Some(content_type(job).to_owned())),
             ("traceparent", job.headers().get(Headers::TRACEPARENT).map(str::to_owned)),
             ("webhook-signature", self.signer.sign(&id, timestamp, job.raw_payload())),
             ("webhook-id", Some(id)),
@@ -146,12 +146,13 @@ impl RawHandler for HttpForward {
     }
 }
 
-/// Header values can hold only a part of ASCII.
+/// Encodes a name for a header, whose values can hold only a part of ASCII.
 fn percent_encoded(text: &str) -> String {
     const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, &ENCODED).to_string()
 }
 
+/// Returns the headers of the settings, which go with every request.
 fn fixed_headers(headers: &BTreeMap<String, Secret>) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {

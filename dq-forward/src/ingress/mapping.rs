@@ -1,4 +1,4 @@
-//! Maps messages to jobs.
+//! Reads a job's id, key and delay from the places of a message that the settings name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Message {
     pub(super) unreadable: Option<String>,
 }
 
-/// The place of a value in a message.
+/// Where a message holds a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Header(String),
@@ -33,6 +33,7 @@ enum Place {
     Body(String),
 }
 
+/// The places of a source's settings.
 pub(super) struct Mapping {
     key: Option<Place>,
     delay: Option<Place>,
@@ -41,6 +42,7 @@ pub(super) struct Mapping {
     scope: Vec<u8>,
 }
 
+/// What a message says about its job.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
     /// `None` if the message has no id. Each delivery is then a new job.
@@ -71,8 +73,10 @@ impl Mapping {
         })
     }
 
+    /// Reads a message's values.
+    ///
     /// # Errors
-    /// Names the missing or invalid part, without the message's values.
+    /// A text that names the missing or invalid value without printing it.
     pub(super) fn map(&self, message: &Message) -> Result<Mapped, String> {
         let needs_body = [&self.key, &self.delay, &self.id]
             .into_iter()
@@ -83,9 +87,11 @@ impl Mapping {
         };
         let text = |name: &str, place: &Option<Place>| {
             let Some(place) = place else { return Ok(None) };
-            let missing = || format!("there is no {name} at {place}");
-            let text = place.text(message, &body).ok_or_else(missing)?;
-            text.map(Some).map_err(|reason| format!("the {name} at {place} {reason}"))
+            match place.text(message, &body) {
+                Ok(Some(text)) => Ok(Some(text)),
+                Ok(None) => Err(format!("there is no {name} at {place}")),
+                Err(problem) => Err(format!("the {name} at {place} {problem}")),
+            }
         };
         let delay = match text("delay", &self.delay)? {
             None => Duration::ZERO,
@@ -94,7 +100,7 @@ impl Mapping {
             ),
         };
         let id = match text("id", &self.id)? {
-            // All messages with an empty id would become one job.
+            // Otherwise all messages with an empty id would become one job.
             Some(id) if id.is_empty() => return Err("the id is empty".to_owned()),
             Some(id) => Some(self.job_id(&id)),
             None => {
@@ -105,10 +111,10 @@ impl Mapping {
         Ok(Mapped { id, key: text("key", &self.key)?, delay })
     }
 
-    /// A UUID version 5, the same at each delivery of a message.
+    /// Derives a job id from a message id: a UUID version 5, the same at each delivery.
     fn job_id(&self, id: &str) -> JobId {
         /// A random UUID. Never change it, nor how the scope is hashed: a message must get the same
-        /// id after an upgrade.
+        /// job id after an upgrade.
         const NAMESPACE: Uuid = uuid::uuid!("8f1e4b02-6c9d-4e77-a350-1dc892e60bf4");
         let name = [&self.scope, id.as_bytes()].concat();
         JobId::from_bytes(Uuid::new_v5(&NAMESPACE, &name).into_bytes())
@@ -127,22 +133,24 @@ impl Place {
         }
     }
 
-    /// Returns text or a number as text.
+    /// Returns the text or number at this place as text; `None` if there is nothing.
     ///
     /// # Errors
-    /// If the parser may have rounded the number, which could turn two ids into one.
-    fn text(&self, message: &Message, body: &Value) -> Option<Result<String, &'static str>> {
-        match self {
-            Self::Header(name) => message.headers.get(name).cloned().map(Ok),
-            Self::Body(pointer) => match body.pointer(pointer)? {
-                Value::String(text) => Some(Ok(text.clone())),
-                Value::Number(number) if number.is_u64() || number.is_i64() => {
-                    Some(Ok(number.to_string()))
-                }
-                Value::Number(_) => Some(Err("is not an integer of 64 bits")),
-                Value::Null => None,
-                _ => Some(Err("is neither text nor a number")),
-            },
+    /// The value has another type. So does a number that the parser may have rounded, because
+    /// rounding could turn two ids into one.
+    fn text(&self, message: &Message, body: &Value) -> Result<Option<String>, &'static str> {
+        let pointer = match self {
+            Self::Header(name) => return Ok(message.headers.get(name).cloned()),
+            Self::Body(pointer) => pointer,
+        };
+        match body.pointer(pointer) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(Value::Number(number)) if number.is_u64() || number.is_i64() => {
+                Ok(Some(number.to_string()))
+            }
+            Some(Value::Number(_)) => Err("is not an integer of 64 bits"),
+            Some(_) => Err("is neither text nor a number"),
         }
     }
 }

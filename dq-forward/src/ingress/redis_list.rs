@@ -1,7 +1,8 @@
-//! Takes elements from a Redis list.
+//! The ingress type `redis-list`: takes elements from a Redis list.
 //!
-//! Each element moves to a second list together with its job id. A process can die before it stores
-//! the job without losing it, and afterwards without storing it twice.
+//! Each element first moves to a second list, `<from>.taking`, together with its job id. A process
+//! that dies before it stores the job does not lose it, and one that dies afterwards does not store
+//! it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::{BoxError, Dq, IngressSource, JobId, QueueName, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value, cmd};
+use redis::{Cmd, RedisResult, Value, cmd};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +22,10 @@ use super::target::{Taken, Target};
 use crate::error::invalid_setting;
 use crate::redis::Server;
 
+/// How many elements one script call moves at most.
 const BATCH: usize = 100;
-/// Must stay below the response timeout, which also applies to a blocking command.
+/// How long Redis waits for an element. The response timeout, which also applies to a blocking
+/// command, must be longer.
 const WAIT: Duration = Duration::from_secs(5);
 /// How often to take over elements that another process or a failed run left behind.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(30);
@@ -65,6 +68,7 @@ struct ListSource {
     target: Target,
     server: Server,
     from: String,
+    /// The second list.
     taking: String,
     unmapped: String,
 }
@@ -88,7 +92,8 @@ impl ListSource {
         })
     }
 
-    /// Takes elements of the second list: ids followed by bodies.
+    /// Stores the jobs of elements in the second list and removes the elements. An element is an id
+    /// followed by a body.
     async fn take(
         &self,
         connection: &mut MultiplexedConnection,
@@ -109,6 +114,25 @@ impl ListSource {
             step("acknowledged");
         }
         failure
+    }
+
+    /// Moves elements to the second list, with new ids, and returns them as they are there.
+    async fn move_to_taking(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<Vec<Vec<u8>>> {
+        let ids: Vec<[u8; 16]> = (0..BATCH).map(|_| self.target.new_id().to_bytes()).collect();
+        let ids: Vec<&[u8]> = ids.iter().map(<[u8; 16]>::as_slice).collect();
+        let keys = [self.from.as_bytes(), self.taking.as_bytes()];
+        script(TAKE, &keys, &ids).query_async(connection).await
+    }
+
+    /// Waits a while for an element. Moves it from the list's end to the same end, so that it stays
+    /// in place.
+    async fn wait(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        let (from, seconds) = (self.from.as_bytes(), WAIT.as_secs().to_string());
+        let wait = command("BLMOVE", &[from, from, b"RIGHT", b"RIGHT", seconds.as_bytes()]);
+        wait.query_async::<Value>(connection).await.map(drop)
     }
 
     /// Takes over elements that another process or a failed run left in the second list.
@@ -148,28 +172,20 @@ impl IngressSource for ListSource {
 
     async fn run(&self, stop: &CancellationToken) -> Result<(), BoxError> {
         let mut connection = self.server.connect().await?;
-        let mut recovered: Option<Instant> = None;
+        let mut next_recovery = Instant::now();
         while !stop.is_cancelled() {
-            if recovered.is_none_or(|at| at.elapsed() >= RECOVERY_INTERVAL) {
+            if Instant::now() >= next_recovery {
                 self.recover(&mut connection, stop).await?;
-                recovered = Some(Instant::now());
+                next_recovery = Instant::now() + RECOVERY_INTERVAL;
             }
-            let ids: Vec<[u8; 16]> = (0..BATCH).map(|_| self.target.new_id().to_bytes()).collect();
-            let ids: Vec<&[u8]> = ids.iter().map(<[u8; 16]>::as_slice).collect();
-            let keys = [self.from.as_bytes(), self.taking.as_bytes()];
-            let take = script(TAKE, &keys, &ids);
-            let taken: Vec<Vec<u8>> = take.query_async(&mut connection).await?;
-            if !taken.is_empty() {
-                self.take(&mut connection, taken).await?;
+            let moved = self.move_to_taking(&mut connection).await?;
+            if !moved.is_empty() {
+                self.take(&mut connection, moved).await?;
                 continue;
             }
-            // Waits for an element and leaves it in place.
-            let from = self.from.as_bytes();
-            let seconds = WAIT.as_secs().to_string();
-            let wait = command("BLMOVE", &[from, from, b"RIGHT", b"RIGHT", seconds.as_bytes()]);
             tokio::select! {
                 () = stop.cancelled() => {}
-                waited = wait.query_async::<Value>(&mut connection) => drop(waited?),
+                waited = self.wait(&mut connection) => waited?,
             }
         }
         Ok(())
@@ -188,6 +204,7 @@ fn script(text: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
     command
 }
 
+/// Splits an element of the second list into its job id and its body.
 fn message(element: &[u8]) -> Message {
     let (id, body) = match element.split_first_chunk::<16>() {
         Some((id, body)) => (Some(JobId::from_bytes(*id)), body),

@@ -1,4 +1,4 @@
-//! Reads a Redis stream as a consumer group.
+//! The ingress type `redis-stream`: reads a Redis stream as a consumer group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,18 @@ use super::step;
 use super::target::{Taken, Target};
 use crate::redis::Server;
 
-/// Small, because Redis limits the number of entries but not their size.
+/// How many entries to read at once. Few, because Redis cannot limit their size.
 const BATCH: usize = 10;
+/// How long Redis waits for an entry.
 const WAIT: Duration = Duration::from_secs(5);
-/// After this time another process takes over an unacknowledged entry. Short, because an entry
-/// taken twice is scheduled once.
+/// After this time another process takes over an unacknowledged entry. The time is short because an
+/// entry that is taken twice still becomes one job.
 const IDLE: Duration = Duration::from_secs(5);
 /// One consumer name for all processes, so that ended processes leave none behind. Takeover goes by
 /// entry age, not by consumer.
 const CONSUMER: &str = "dq";
 
-/// The id, and alternating fields and values.
+/// A stream entry: its id, and its fields and values in turn.
 type Entry = (String, Vec<Vec<u8>>);
 
 struct StreamSource {
@@ -50,6 +51,8 @@ impl StreamSource {
         })
     }
 
+    /// Stores the entries' jobs, sets aside the entries that cannot become one, and acknowledges
+    /// both.
     async fn take(
         &self,
         connection: &mut MultiplexedConnection,
@@ -59,12 +62,12 @@ impl StreamSource {
         let (taken, mut result) = self.target.take(&messages).await;
         for (index, taken) in taken {
             let (id, fields) = &entries[index];
-            // Not a transaction, because that would acknowledge the entry even if `XADD` fails.
+            // XADD and XACK are no transaction, which would acknowledge even if XADD fails.
             if let Taken::Unmapped(reason) = taken {
                 let mut add = cmd("XADD");
                 add.arg(&self.unmapped).arg("*");
                 add.arg("dq-error").arg(reason).arg("dq-entry").arg(id).arg(fields);
-                // The entry stays unacknowledged, and must not stop the ones behind it.
+                // After a failure the entry stays unacknowledged. It does not stop the next ones.
                 if let Err(error) = add.query_async::<Value>(connection).await {
                     result = Err(error.into());
                     continue;
@@ -91,7 +94,7 @@ impl StreamSource {
             claim.arg(&self.from).arg(&self.group).arg(CONSUMER);
             claim.arg(u64::try_from(IDLE.as_millis())?).arg(&start).arg("COUNT").arg(BATCH);
             let reply: Vec<Value> = claim.query_async(connection).await?;
-            // Redis 7 adds a third part.
+            // The reply has the next start and the entries. Redis 7 adds the deleted ids.
             let mut parts = reply.into_iter();
             let (Some(next), Some(entries)) = (parts.next(), parts.next()) else {
                 return Err("Redis has answered XAUTOCLAIM without entries".into());
@@ -110,6 +113,7 @@ impl StreamSource {
         Ok(())
     }
 
+    /// Creates the stream and the consumer group unless they exist.
     async fn create_group(&self, connection: &mut MultiplexedConnection) -> Result<(), BoxError> {
         let mut create = cmd("XGROUP");
         create.arg("CREATE").arg(&self.from).arg(&self.group).arg("0").arg("MKSTREAM");
@@ -134,11 +138,11 @@ impl IngressSource for StreamSource {
     async fn run(&self, stop: &CancellationToken) -> Result<(), BoxError> {
         let mut connection = self.server.connect().await?;
         self.create_group(&mut connection).await?;
-        let mut recovered: Option<Instant> = None;
+        let mut next_recovery = Instant::now();
         while !stop.is_cancelled() {
-            if recovered.is_none_or(|at| at.elapsed() >= IDLE) {
+            if Instant::now() >= next_recovery {
                 self.recover(&mut connection, stop).await?;
-                recovered = Some(Instant::now());
+                next_recovery = Instant::now() + IDLE;
             }
             let mut read = cmd("XREADGROUP");
             read.arg("GROUP").arg(&self.group).arg(CONSUMER).arg("COUNT").arg(BATCH);
@@ -157,24 +161,23 @@ impl IngressSource for StreamSource {
     }
 }
 
-/// The body is the field `payload`, or else a JSON object of all fields; the fields become headers.
+/// Converts an entry. Its fields become headers. The body is the field `payload`, or else a JSON
+/// object of all fields.
 fn message((id, fields): &Entry) -> Message {
     let mut message = Message { id: Some(id.clone()), ..Message::default() };
     let mut payload = None;
-    for pair in fields.chunks_exact(2) {
-        if pair[0] == b"payload" {
-            payload = Some(Bytes::copy_from_slice(&pair[1]));
-            continue;
-        }
-        match (std::str::from_utf8(&pair[0]), std::str::from_utf8(&pair[1])) {
-            (Ok(name), Ok(value)) => {
-                drop(message.headers.insert(name.to_owned(), value.to_owned()))
-            }
-            _ => {
-                let name = String::from_utf8_lossy(&pair[0]);
-                let reason = format!("the field {name} is not text; use a field `payload`");
-                message.unreadable = Some(reason);
-            }
+    for field in fields.chunks_exact(2) {
+        let (name, value) = (&field[0], &field[1]);
+        if name == b"payload" {
+            payload = Some(Bytes::copy_from_slice(value));
+        } else if let (Ok(name), Ok(value)) =
+            (std::str::from_utf8(name), std::str::from_utf8(value))
+        {
+            message.headers.insert(name.to_owned(), value.to_owned());
+        } else {
+            let name = String::from_utf8_lossy(name);
+            message.unreadable =
+                Some(format!("the field {name} is not text; use a field `payload`"));
         }
     }
     message.content_type = message.headers.get("content-type").cloned();

@@ -1,11 +1,11 @@
-//! The job queue that an ingress schedules into.
+//! Schedules the jobs of an ingress's messages into their queue.
 
 use std::time::Duration;
 
 use dq_core::{Backend, BoxError, Dq, Error, ErrorKind, Headers, QueueHandle, QueueName, Result};
 use futures_util::future::join_all;
 
-use super::mapping::{Mapping, Message};
+use super::mapping::{Mapped, Mapping, Message};
 use super::settings::IngressSettings;
 use super::step;
 use crate::error::invalid_setting;
@@ -14,9 +14,10 @@ use crate::error::invalid_setting;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The content type that handlers decode.
 const JSON: &str = "application/json";
-/// In bytes; brokers limit headers, which carry this reason.
-const MAX_REASON: usize = 1024;
+/// Limit for a reason, in bytes. A header carries it, and brokers limit headers.
+const MAX_REASON_BYTES: usize = 1024;
 
+/// The queue that a source's messages become jobs of.
 pub(super) struct Target {
     dq: Dq,
     handle: QueueHandle,
@@ -27,6 +28,7 @@ pub(super) struct Target {
     name: String,
 }
 
+/// What became of a message.
 pub(super) enum Taken {
     /// The job is stored, now or earlier.
     Stored,
@@ -47,7 +49,7 @@ impl Target {
         settings: &IngressSettings,
     ) -> Result<Self> {
         settings.refuse_others(kind)?;
-        // The store would reject every message.
+        // Checked here, because the store would reject every message.
         if settings.queue.is_reserved() {
             return Err(invalid_setting("`queue` is a reserved name", "choose another queue"));
         }
@@ -116,22 +118,31 @@ impl Target {
         (taken, failure)
     }
 
+    /// Reads a message's values.
+    ///
+    /// # Errors
+    /// Why the message cannot become a job.
+    fn map(&self, message: &Message) -> Result<Mapped, String> {
+        if let Some(reason) = &message.unreadable {
+            return Err(reason.clone());
+        }
+        // The size is checked before parsing, which takes several times the memory.
+        let (size, limit) = (message.body.len(), self.dq.limits().payload);
+        if size > limit {
+            return Err(format!(
+                "the body has {size} bytes; at most {limit} are allowed (`limits.payload`)"
+            ));
+        }
+        self.mapping.map(message)
+    }
+
+    /// Stores a message's job.
+    ///
     /// # Errors
     /// The store's error. The job may still be stored; with a message id, repeating the call is
     /// safe.
     async fn store(&self, message: &Message) -> Result<Taken, BoxError> {
-        let (size, limit) = (message.body.len(), self.dq.limits().payload);
-        let mapped = if let Some(reason) = &message.unreadable {
-            Err(reason.clone())
-        } else if size > limit {
-            // Checked before parsing, which takes several times the memory.
-            Err(format!(
-                "the body has {size} bytes; at most {limit} are allowed (`limits.payload`)"
-            ))
-        } else {
-            self.mapping.map(message)
-        };
-        let mapped = match mapped {
+        let mapped = match self.map(message) {
             Ok(mapped) => mapped,
             Err(reason) => return Ok(self.unmapped(message, reason)),
         };
@@ -163,8 +174,9 @@ impl Target {
         }
     }
 
+    /// Logs that a message cannot become a job.
     fn unmapped(&self, message: &Message, mut reason: String) -> Taken {
-        while reason.len() > MAX_REASON {
+        while reason.len() > MAX_REASON_BYTES {
             reason.pop();
         }
         let id = message.id.as_deref().unwrap_or("none");
@@ -173,8 +185,8 @@ impl Target {
     }
 }
 
-/// JSON gets the name that handlers expect, without parameters such as `charset=utf-8`, which mean
-/// nothing for JSON.
+/// Returns the job's content type. JSON gets the name that handlers expect, without parameters such
+/// as `charset=utf-8`, which mean nothing for JSON.
 fn content_type(message: &Message) -> &str {
     let given = message.content_type.as_deref().unwrap_or(JSON);
     if Headers::is_json(given) { JSON } else { given }
@@ -188,12 +200,11 @@ mod tests {
     fn json_is_named_as_handlers_expect_it() {
         for (given, expected) in [
             (None, JSON),
-            (Some("application/json"), JSON),
             (Some("Application/JSON; charset=utf-8"), JSON),
             (Some("text/plain; charset=utf-8"), "text/plain; charset=utf-8"),
         ] {
-            let content_type_given = given.map(str::to_owned);
-            let message = Message { content_type: content_type_given, ..Message::default() };
+            let given = given.map(str::to_owned);
+            let message = Message { content_type: given, ..Message::default() };
             assert_eq!(content_type(&message), expected);
         }
     }

@@ -34,6 +34,7 @@ pub(crate) async fn schedule(dq: &Dq, queue: &str, payload: &str) -> JobId {
     scheduled.unwrap().id()
 }
 
+/// A runner, and the verdicts that the store accepted from it.
 pub(crate) struct Running {
     verdicts: mpsc::UnboundedReceiver<(JobId, Verdict)>,
     stop: CancellationToken,

@@ -7,4 +7,5 @@ mod http;
 mod ingress;
 mod receiver;
 mod redis;
+mod settings;
 mod signatures;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// Time limit on a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let holds = async {
         while !condition().await {
@@ -42,6 +43,7 @@ pub(crate) async fn client(backend: Arc<dyn Backend>, ingress: &str) -> Dq {
     Dq::builder().config(config).backend(backend).connect().await.unwrap()
 }
 
+/// The ingresses of a client, until they are stopped.
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -89,6 +91,7 @@ impl Collector {
         collector
     }
 
+    /// Serves the queue `Q` of a store until the test ends.
     pub(crate) async fn of_store(backend: Arc<dyn Backend>) -> Self {
         Self::of(&Dq::builder().backend(backend).connect().await.unwrap())
     }
@@ -100,6 +103,7 @@ impl Collector {
         payloads
     }
 
+    /// Waits until this many different payloads have run.
     pub(crate) async fn wait(&self, count: usize) {
         let all = async {
             loop {

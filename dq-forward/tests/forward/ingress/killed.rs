@@ -40,12 +40,14 @@ const KILLS: [(&str, usize); 9] = [
     ("set aside", 1),
 ];
 
-/// Stops the process at the given repetition of a step.
+/// A tracing layer that stops the process at the given repetition of a step.
 struct StopAt {
     step: String,
+    /// Repetitions left before the stop.
     left: AtomicUsize,
 }
 
+/// The name of the step in a trace event.
 struct StepOf(String);
 
 impl Visit for StepOf {

@@ -14,10 +14,7 @@ async fn two_groups_of_a_stream_each_take_all_entries() {
     let redis = Redis::start();
     let url = redis.url();
     let ingress = |group: &str, queue: &str| {
-        let more = format!(
-            "group = '{group}'
-key = 'header:key'"
-        );
+        let more = format!("group = '{group}'\nkey = 'header:key'");
         source("redis-stream", &url, "stream", &more).replace("'Q'", &format!("'{queue}'"))
     };
     for key in ["k1", "k2"] {
@@ -112,28 +109,51 @@ async fn large_elements_are_read_in_small_pieces() {
 }
 
 #[tokio::test]
-async fn entries_that_are_too_large_or_not_text_are_set_aside() {
+async fn a_stream_entry_that_cannot_become_a_job_is_set_aside_with_the_reason() {
     let redis = Redis::start();
     let url = redis.url();
     let large = "x".repeat(1_100_000);
-    redis.command(&["XADD", "stream", "1-1", "payload", &large]);
+    redis.command(&["XADD", "stream", "1-1", "k", "1", "payload", &large]);
     redis.command_bytes(&[b"XADD", b"stream", b"1-2", b"photo", b"\xff\xfe"]);
-    redis.command_bytes(&[b"XADD", b"stream", b"1-3", b"photo", b"\xff", b"payload", b"{\"k\":1}"]);
+    redis.command(&["XADD", "stream", "1-3", "k", ""]);
+    // These two become jobs: one with a payload, and one whose payload is all fields.
+    redis.command_bytes(&[
+        b"XADD",
+        b"stream",
+        b"1-4",
+        b"photo",
+        b"\xff",
+        b"k",
+        b"2",
+        b"payload",
+        b"{\"n\":2}",
+    ]);
+    redis.command(&["XADD", "stream", "1-5", "k", "3", "x", "y"]);
+
     let backend = memory();
     let collector = Collector::of_store(Arc::clone(&backend) as _).await;
-    let ingress = source("redis-stream", &url, "stream", "id = '/k'");
+    let ingress = source("redis-stream", &url, "stream", "key = 'header:k'\nunmapped = 'aside'");
     let running = Running::start(&client(backend, &ingress).await);
-    collector.wait(1).await;
-    until("two entries are set aside", async || {
-        redis.command(&["XLEN", "stream.unmapped"]).int() == 2
+    collector.wait(2).await;
+    until("three entries are set aside and all are acknowledged", async || {
+        redis.command(&["XLEN", "aside"]).int() == 3
+            && redis.command(&["XPENDING", "stream", "dq"]).list()[0].int() == 0
     })
     .await;
     running.stop().await;
-    assert_eq!(collector.payloads(), ["{\"k\":1}"]);
-    let aside = redis.command(&["XRANGE", "stream.unmapped", "-", "+"]);
-    let mut reasons: Vec<String> =
-        aside.list().iter().map(|entry| entry.list()[1].list()[1].text()).collect();
-    reasons.sort();
+
+    assert_eq!(collector.payloads(), ["{\"k\":\"3\",\"x\":\"y\"}", "{\"n\":2}"]);
+    let aside = redis.command(&["XRANGE", "aside", "-", "+"]);
+    let mut entries: Vec<(String, String)> = Vec::new();
+    for entry in aside.list() {
+        let fields = entry.list()[1].list();
+        assert_eq!((fields[0].text(), fields[2].text()), ("dq-error".into(), "dq-entry".into()));
+        entries.push((fields[3].text(), fields[1].text()));
+    }
+    entries.sort();
     let too_large = "the body has 1100000 bytes; at most 1048576 are allowed (`limits.payload`)";
-    assert_eq!(reasons, [too_large, "the field photo is not text; use a field `payload`"]);
+    let not_text = "the field photo is not text; use a field `payload`";
+    assert_eq!(entries[0], ("1-1".to_owned(), too_large.to_owned()));
+    assert_eq!(entries[1], ("1-2".to_owned(), not_text.to_owned()));
+    assert_eq!(entries[2].0, "1-3", "an empty key is refused by the store");
 }

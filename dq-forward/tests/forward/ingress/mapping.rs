@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{ErrorKind, Ingress};
-use dq_servers::{Redis, Reply, shared_rabbitmq};
+use dq_servers::{Redis, shared_rabbitmq};
 use lapin::BasicProperties;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -37,13 +37,7 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
     declare_with(&channel, "orders.delay", arguments).await;
     let backend = memory();
     // `id` makes a second message for the same order a duplicate.
-    let ingress = source(
-        "amqp",
-        &url,
-        due,
-        "key = '/orderId'
-id = '/orderId'",
-    );
+    let ingress = source("amqp", &url, due, "key = '/orderId'\nid = '/orderId'");
     let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
     let collector = Collector::of_store(backend).await;
     for order in [17, 18, 17] {
@@ -86,13 +80,7 @@ async fn key_and_delay_come_from_the_message_and_others_are_set_aside() {
     publish(&channel, "in", "{\"key\":\"k1\"}", with("bad-2", None)).await;
     publish(&channel, "in", "{\"key\":\"k2\"}", with("good", Some(hour))).await;
     let backend = memory();
-    let ingress = source(
-        "amqp",
-        &url,
-        "in",
-        "key = '/key'
-delay = 'header:x-delay'",
-    );
+    let ingress = source("amqp", &url, "in", "key = '/key'\ndelay = 'header:x-delay'");
     let dq = client(Arc::clone(&backend) as _, &ingress).await;
     let running = Running::start(&dq);
     let mut aside = BTreeMap::new();
@@ -123,37 +111,6 @@ delay = 'header:x-delay'",
     let delay = job.due.since(job.created);
     assert_eq!(delay, Duration::from_secs(3_600));
     assert!(take(&channel, "in").await.is_none(), "nothing blocks the queue");
-}
-
-#[tokio::test]
-async fn elements_and_entries_that_cannot_be_mapped_are_set_aside() {
-    let redis = Redis::start();
-    let url = redis.url();
-    redis.command(&["LPUSH", "list", "no JSON"]);
-    redis.command(&["LPUSH", "list", "{\"key\":\"k1\"}"]);
-    redis.command(&["XADD", "stream", "1-1", "key", ""]);
-    redis.command(&["XADD", "stream", "1-2", "key", "k2", "x", "y"]);
-    let backend = memory();
-    let list = source("redis-list", &url, "list", "key = '/key'");
-    let ingress =
-        list + &source("redis-stream", &url, "stream", "key = 'header:key'\nunmapped = 'aside'");
-    let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
-    let collector = Collector::of_store(backend).await;
-    collector.wait(2).await;
-    until("all messages are acknowledged", async || {
-        redis.command(&["EXISTS", "list", "list.taking"]).int() == 0
-            && redis.command(&["XPENDING", "stream", "dq"]).list()[0].int() == 0
-    })
-    .await;
-    running.stop().await;
-    assert_eq!(collector.payloads(), ["{\"key\":\"k1\"}", "{\"key\":\"k2\",\"x\":\"y\"}"]);
-    let list = redis.command(&["LRANGE", "list.unmapped", "0", "-1"]);
-    assert_eq!(list.list()[0].text(), "no JSON");
-    let aside = redis.command(&["XRANGE", "aside", "-", "+"]);
-    let fields = aside.list()[0].list()[1].list();
-    let fields: Vec<String> = fields.iter().map(Reply::text).collect();
-    assert_eq!(fields[0], "dq-error");
-    assert_eq!(&fields[2..], ["dq-entry", "1-1", "key", ""]);
 }
 
 #[tokio::test]

@@ -1,18 +1,6 @@
-//! Transcripts of `dq schedules`, `forecast`, `simulate` and `watch`.
+//! `dq schedules`.
 
-use super::tests::Fixture;
-
-const SET: [&str; 9] = [
-    "schedules",
-    "set",
-    "report",
-    "REPORT",
-    r#"{"region":"eu"}"#,
-    "--cron",
-    "30 2 * * *",
-    "--tz",
-    "Europe/Stockholm",
-];
+use super::{Fixture, SET};
 
 #[test]
 fn a_schedule_is_stored_shown_changed_and_removed() {
@@ -130,70 +118,4 @@ fn wrong_schedules_are_usage_and_names_of_any_kind_travel() {
         let done = fixture.run(line);
         assert!(!done.contains("exit code"), "{line:?}: {done}");
     }
-}
-
-#[test]
-fn the_forecast_of_a_queue_that_only_a_schedule_names_is_printed() {
-    let fixture = Fixture::new();
-    fixture.run(&SET);
-    let by_hour = fixture.run(&["forecast", "REPORT"]);
-    assert!(by_hour.contains("2027-02-01T01:00:00.000Z    1          ?\n"), "{by_hour}");
-    fixture.run(&["pause", "REPORT"]);
-    fixture.expect(
-        &["forecast", "--window", "20h"],
-        "QUEUE   OVERDUE  DUE  PEAK  PEAK AT                   DONE BY  CAN DO/MIN\n\
-         REPORT        0    1     1  2027-02-01T01:30:00.000Z  paused            ?\n",
-    );
-}
-
-#[test]
-fn the_forecast_and_a_simulation_are_printed() {
-    let fixture = Fixture::new();
-    fixture.expect(&["forecast", "--window", "3h"], "# no job is due in this time\n");
-    for due in ["now", "30m", "30m", "90m", "3d"] {
-        fixture.run(&["enqueue", "MAIL", "1", "--due", due]);
-    }
-    fixture.expect(
-        &["forecast"],
-        "QUEUE  OVERDUE  DUE  PEAK  PEAK AT                   DONE BY  CAN DO/MIN\n\
-         MAIL         1    3     2  2027-01-31T10:30:00.000Z                    ?\n",
-    );
-    fixture.expect(
-        &["forecast", "MAIL", "--window", "2h"],
-        "FROM                      DUE  LEFT OVER\n\
-         2027-01-31T10:00:00.001Z    2          ?\n\
-         2027-01-31T11:00:00.000Z    1          ?\n",
-    );
-    assert!(fixture.run(&["forecast", "NOPE"]).ends_with("exit code 3\n"));
-    assert_eq!(fixture.run(&["forecast", "--window", "7d", "--json"]).lines().count(), 1);
-
-    let unknown = fixture.run(&["simulate"]);
-    let remedy = "remedy: give --concurrency 4 and --run-time 1s, or for one queue MAIL=4 and MAIL=1s\nexit code 4\n";
-    assert!(unknown.ends_with(remedy), "{unknown}");
-    let line = ["simulate", "--window", "2h", "--load", "3"];
-    fixture.expect(
-        &[&line[..], &["--concurrency", "1", "--run-time", "MAIL=1m"]].concat(),
-        "2027-01-31T10:00:00.000Z to 2027-01-31T12:00:00.000Z\n\
-         QUEUE  SLOTS  JOBS  SKIPPED  P50 LATE  P99 LATE  MAX LATE  BACKLOG  DRAINED\n\
-         MAIL       1    12        0     1 min     5 min     5 min        5  2027-01-31T10:35:00.000Z\n",
-    );
-    let json = [&line[..], &["--concurrency", "MAIL=1", "--run-time", "1m", "--json"]].concat();
-    assert_eq!(fixture.run(&json).lines().count(), 1);
-    for wrong in [["--concurrency", "MAIL=x"], ["--run-time", "soon"], ["--start", "yesterday"]] {
-        let refused = fixture.run(&[&line[..], &wrong].concat());
-        assert!(refused.ends_with("exit code 2\n"), "{refused}");
-    }
-}
-
-#[test]
-fn the_queues_are_watched() {
-    let fixture = Fixture::new();
-    fixture.run(&["enqueue", "MAIL", "1"]);
-    let line = ["watch", "--count", "2", "--interval", "1ms"];
-    let watched = fixture.run(&line);
-    assert!(watched.starts_with("1 job waiting, 0 running\nQUEUE "), "{watched}");
-    // Two readings, an empty line between, and no terminal codes.
-    assert_eq!((watched.lines().count(), watched.contains('\u{1b}')), (7, false), "{watched}");
-    assert_eq!(fixture.run(&[&line[..], &["--json"]].concat()).lines().count(), 2);
-    assert!(fixture.run(&["watch", "NOPE", "--count", "1"]).ends_with("exit code 3\n"));
 }
