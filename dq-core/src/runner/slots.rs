@@ -10,6 +10,7 @@
 //!
 //! Each store has one claim loop, and each loop a part of the free slots.
 
+mod count;
 mod reservation;
 
 use std::collections::VecDeque;
@@ -18,15 +19,15 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::ahead::{BATCH, RunTime};
+use self::count::{QueueSlots, SlotCount};
+use self::reservation::FreeShares;
+use super::ahead::BATCH;
 use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
 
-pub(super) use reservation::{Reservation, Scope, Share};
-
-/// A queue's position in [`RunnerShared::queues`](super::shared::RunnerShared::queues).
-pub(super) type QueueIndex = usize;
+pub(super) use self::count::QueueIndex;
+pub(super) use self::reservation::{Reservation, Scope, Share};
 
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -56,54 +57,6 @@ struct Waiting {
     queue: QueueIndex,
     claim_loop: usize,
     slot: oneshot::Sender<Slot>,
-}
-
-/// The slots of a queue, or of the total.
-#[derive(Debug, Clone, Copy)]
-struct SlotCount {
-    capacity: usize,
-    free: usize,
-    reserved: usize,
-    /// When a slot was last freed while all were in use, by [`Clock::elapsed`].
-    full_until: Option<Duration>,
-    run_time: RunTime,
-}
-
-impl SlotCount {
-    const fn new(free: usize) -> Self {
-        Self { capacity: free, free, reserved: 0, full_until: None, run_time: RunTime::NEW }
-    }
-
-    const fn used(&self) -> usize {
-        self.capacity - self.free - self.reserved
-    }
-
-    fn reserve(&mut self, count: usize) {
-        self.free -= count;
-        self.reserved += count;
-    }
-
-    fn release(&mut self, reserved: usize) {
-        self.reserved -= reserved;
-        self.free += reserved;
-    }
-
-    /// Frees a job's slot; `run` is the job's run time, if it ran. `now` is by [`Clock::elapsed`].
-    fn free(&mut self, run: Option<Duration>, now: Duration) {
-        if self.used() == self.capacity {
-            self.full_until = Some(now);
-        }
-        self.free += 1;
-        if let Some(run) = run {
-            self.run_time.record(run);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct QueueSlots {
-    count: SlotCount,
-    is_internal: bool,
 }
 
 /// A job's slot; freed on drop.
@@ -161,7 +114,8 @@ impl Slots {
     /// jobs.
     pub(super) fn reserve(&self, claim_loop: usize, prefers_internal: bool) -> Reservation {
         let mut state = self.lock();
-        let shares = state.free_shares(self.freed.len());
+        let shares =
+            FreeShares::new(&state.total, &state.queues, state.first_queue, self.freed.len());
         state.blocked[claim_loop] = shares.blocked;
         let total_run_time = state.total.run_time;
         let reservation = shares.reservation(claim_loop, prefers_internal, total_run_time);

@@ -1,6 +1,6 @@
 //! Divides free slots between claim loops and queues.
 
-use super::{QueueIndex, QueueSlots, State};
+use super::count::{QueueIndex, QueueSlots, SlotCount};
 use crate::runner::ahead::{BATCH, RunTime};
 
 /// The queues that a claim covers.
@@ -53,20 +53,26 @@ pub(super) struct FreeShares {
     pub(super) blocked: bool,
 }
 
-impl State {
-    /// Returns the free slots that one of `claim_loops` loops may reserve.
-    pub(super) fn free_shares(&self, claim_loops: usize) -> FreeShares {
-        let of_total = self.total.free.div_ceil(claim_loops);
+impl FreeShares {
+    /// Computes the free slots that one of `claim_loops` loops may reserve. The queues are asked in
+    /// turn, beginning with `first_queue`.
+    pub(super) fn new(
+        total: &SlotCount,
+        queues: &[QueueSlots],
+        first_queue: QueueIndex,
+        claim_loops: usize,
+    ) -> Self {
+        let of_total = total.free.div_ceil(claim_loops);
         let limit = of_total.min(BATCH);
-        let mut shares = FreeShares {
+        let mut shares = Self {
             application: Vec::new(),
             internal: Vec::new(),
             of_total,
             saturated: limit == 0,
-            blocked: limit == 0 && self.total.reserved > 0,
+            blocked: limit == 0 && total.reserved > 0,
         };
-        for queue in (self.first_queue..self.queues.len()).chain(0..self.first_queue) {
-            let QueueSlots { count, is_internal } = self.queues[queue];
+        for queue in (first_queue..queues.len()).chain(0..first_queue) {
+            let QueueSlots { count, is_internal } = queues[queue];
             if limit == 0 && !is_internal {
                 continue;
             }
@@ -84,9 +90,7 @@ impl State {
         }
         shares
     }
-}
 
-impl FreeShares {
     /// Chooses the queues that a claim covers, and how many jobs it takes.
     pub(super) fn reservation(
         mut self,
