@@ -6,7 +6,7 @@ use super::client::dead;
 use super::failure::{TrialResult, ensure_eq, ensure_matches};
 use super::store::{LATER, TrialStore, key};
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
     Done,
     Skipped,
@@ -39,6 +39,8 @@ impl Exit {
     }
 
     /// Stores a job, which must be due at once, in its empty queue, and makes it leave the store.
+    ///
+    /// [`Self::Replaced`] gives it the key `k`.
     pub(super) async fn take(self, store: &TrialStore, job: &NewJob) -> TrialResult<Receipt> {
         let queue = &job.queue;
         match self {

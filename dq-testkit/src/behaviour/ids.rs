@@ -75,8 +75,10 @@ async fn expect_ended(store: &TrialStore, job: &NewJob, receipt: Receipt) -> Tri
 }
 
 async fn ended_job_is_not_stored_again(store: TrialStore) -> TrialResult {
+    // The call of a replaced job has a key; `replaced_job_does_not_replace_its_successor` repeats it.
+    let exits = Exit::all(&store).into_iter().filter(|exit| *exit != Exit::Replaced);
     for taken_by in BOTH {
-        for exit in Exit::all(&store) {
+        for exit in exits.clone() {
             let job = taken_by.job(&store, Due::NOW);
             let receipt = exit.take(&store, &job).await?;
             expect_ended(&store, &job, receipt).await?;
