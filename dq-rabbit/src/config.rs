@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use dq_core::{Error, Result};
+use reqwest::Url;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
@@ -263,14 +264,24 @@ fn check_prefix(prefix: &str) -> Result<()> {
 }
 
 fn check_management(management: &Secret) -> Result<()> {
-    let url = management.expose();
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let host = rest.map(|rest| rest.rsplit('@').next().unwrap_or(rest));
-    if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':'])) {
-        return Err(invalid_setting(
-            "the field `management` is not the URL of a management API",
+    let invalid = |what: &str, remedy: &'static str| {
+        Err(invalid_setting(format!("the field `management` {what}"), remedy))
+    };
+    let url = Url::parse(management.expose()).ok();
+    let Some(url) = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host())
+    else {
+        return invalid(
+            "is not the URL of a management API",
             "write it like http://user:password@host:15672",
-        ));
+        );
+    };
+    // A `/`, `?` or `#` in the password has ended the host.
+    let after_host = [Some(url.path()), url.query(), url.fragment()];
+    if after_host.into_iter().flatten().any(|part| part.contains('@')) {
+        return invalid(
+            "has an @ after its host",
+            "write / ? # @ in the password as %2F %3F %23 %40",
+        );
     }
     Ok(())
 }
@@ -370,6 +381,7 @@ mod tests {
             ("ladder=none&topology=plugin", "`ladder`"),
             ("management=ftp://hunter2", "`management`"),
             ("management=http://u:hunter2@", "`management`"),
+            ("management=http://u:15/hunter2@h:15672", "%2F"),
             ("ca=/none", "`ca`"),
             ("heartbeat=3", "option"),
         ] {

@@ -60,15 +60,18 @@ impl QueueDirectory {
 
     /// Adds the queues whose names have become valid.
     fn refresh_invalid(&mut self, conn: &Connection, statements: &Statements) -> StoreResult<()> {
-        for queue_id in std::mem::take(&mut self.invalid) {
+        let mut still_invalid = Vec::new();
+        for queue_id in &self.invalid {
             let mut find = conn.prepare_cached(&statements.name_queue)?;
             match find.query_row([queue_id], valid_name).optional()?.flatten() {
                 Some(name) => {
-                    self.ids.insert(name, queue_id);
+                    self.ids.insert(name, *queue_id);
                 }
-                None => self.invalid.push(queue_id),
+                None => still_invalid.push(*queue_id),
             }
         }
+        // Only now, so that an error loses no id.
+        self.invalid = still_invalid;
         Ok(())
     }
 

@@ -42,6 +42,11 @@ pub(super) async fn start_jobs(
     now: Timestamp,
 ) {
     let runner = &context.runner;
+    let (returned, limit) = (jobs.len(), reservation.limit);
+    if returned > limit {
+        let backend = context.store.name();
+        tracing::error!(backend, returned, limit, "a claim returned too many jobs");
+    }
     let jobs: Vec<_> = jobs.into_iter().filter_map(|job| claimed_job(context, job, now)).collect();
     let places = runner.slots.fill(reservation, jobs.iter().map(|job| job.queue));
     notify_claimed(runner, &jobs, &places);
