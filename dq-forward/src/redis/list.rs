@@ -19,7 +19,7 @@ use crate::job::content_type;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisListSettings {
-    /// The server, as in [`RedisStreamSettings::url`].
+    /// The server, as in [`RedisStreamSettings::url`](super::RedisStreamSettings::url).
     pub url: Secret,
     /// The list's key.
     pub list: String,
