@@ -68,8 +68,8 @@ impl Probe {
         Self { queues, ..self }
     }
 
-    /// Runs jobs until the last expected one is settled. Returns a stopwatch started before the
-    /// run.
+    /// Runs jobs until the last expected one has started, and its settlement, because stopping a
+    /// runner waits for its jobs. Returns a stopwatch started before the run.
     pub(crate) async fn run(&self, dq: &Dq) -> Result<Stopwatch> {
         let watch = Stopwatch::start();
         self.runner(dq).run_until(self.counts.all_started.notified()).await?;

@@ -27,7 +27,7 @@ pub enum BulkAction {
 }
 
 impl BulkAction {
-    /// Returns the action's name, as in the audit.
+    /// Returns the action's name in addresses, such as `cancel`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

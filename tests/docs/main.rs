@@ -1,6 +1,6 @@
 //! The code and configuration shown in README and guide.
 //!
-//! Each page with Rust code has a file here, which is compiled and tested; both READMEs share one.
+//! Each page with Rust code has a file here, which is compiled and tested. Some pages share one.
 //! Every `rust` block on a page must be part of its file, apart from comments and white space.
 //! Every `toml` block with a `[backend]` must be a valid configuration.
 

@@ -19,7 +19,7 @@ impl<R: Stored> Machine<R> {
         self
     }
 
-    /// Ends an expired lease: the job is due again, with one more loss.
+    /// Ends a lease as lost, whatever its time: the job is due again, with one more loss.
     ///
     /// Returns `false` and changes nothing if the lease is no longer held.
     pub fn end_lease(&mut self, lease: &Lease) -> bool {
@@ -68,10 +68,10 @@ impl<R: Stored> Machine<R> {
         earliest.map(Timestamp::from_millis)
     }
 
-    /// Returns whether all claimable jobs are reserved for other claimers.
+    /// Returns whether at least one job is due, or claimable ahead of its due time, and all such jobs
+    /// are reserved for other claimers.
     ///
-    /// A [`claim_preferring`](Self::claim_preferring) then returns no job, although at least one is
-    /// due or claimable ahead of its due time.
+    /// A [`claim_preferring`](Self::claim_preferring) then returns no job.
     pub fn all_due_reserved<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],

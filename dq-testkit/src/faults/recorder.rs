@@ -63,7 +63,8 @@ impl Recorder {
         Ok(Arc::new(Self { inner, record, next: AtomicU64::new(0) }))
     }
 
-    /// Returns the calls recorded so far.
+    /// Returns the calls recorded so far; none if they are written to a file, which `read_traces`
+    /// reads.
     #[must_use]
     pub fn trace(&self) -> Trace {
         match &self.record {

@@ -57,9 +57,9 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
     Ok(samples)
 }
 
-/// The last job count in the log of a process.
-fn jobs(log: &Path) -> Option<f64> {
-    fs::read_to_string(log).ok()?.trim().parse().ok()
+/// The job count that a process keeps in a file.
+fn jobs(count: &Path) -> Option<f64> {
+    fs::read_to_string(count).ok()?.trim().parse().ok()
 }
 
 /// MiB of a process in memory.
