@@ -1,17 +1,16 @@
-//! Reads a crate's modules: definitions, imports and code.
+//! Reads a crate's modules: the names that each one defines, imports and uses. Works on tokens
+//! rather than a syntax tree, so it also sees macro arguments. Leaves out code for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use proc_macro2::{Ident, TokenStream};
-use quote::ToTokens;
-use syn::{Attribute, Item, ItemUse, UseTree, Visibility};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-use super::paths::is_test_cfg;
 use crate::run::Result;
 
 /// Names from the crate root to a module.
 pub(super) type ModulePath = Vec<String>;
+
+pub(super) type Modules = BTreeMap<ModulePath, Module>;
 
 #[derive(Debug)]
 pub(super) struct Import {
@@ -23,174 +22,228 @@ pub(super) struct Import {
     pub(super) is_reexport: bool,
 }
 
-/// A module. An inline module shares its parent's file.
+/// A file, or an inline module in a file.
 #[derive(Debug, Default)]
 pub(super) struct Module {
-    /// An index of [`CrateSource::files`].
-    pub(super) file: usize,
-    /// The names of the child modules.
-    pub(super) children: BTreeSet<String>,
-    /// The names of the items defined here.
+    /// Relative to `src`.
+    pub(super) file: String,
     pub(super) definitions: BTreeSet<String>,
     pub(super) imports: Vec<Import>,
-    /// Tokens of all items except `use` and `mod`.
-    pub(super) code: Vec<TokenStream>,
+    /// The paths in the code with two or more names.
+    pub(super) paths: BTreeSet<Vec<String>>,
+    /// All names in the code, also in paths. `use` items are no code.
+    pub(super) names: BTreeSet<String>,
+}
+
+/// Keywords followed by the name of an item.
+const ITEMS: [&str; 8] = ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
+
+/// Reads the modules of a crate from its files: paths relative to `src`, and texts.
+pub(super) fn read_modules(files: &[(String, String)]) -> Result<Modules> {
+    let mut reader = Reader::default();
+    for (file, text) in files {
+        let tokens = text.parse().map_err(|error| format!("{file} cannot be parsed: {error}"))?;
+        reader.read_module(file, module_path(file), tokens);
+    }
+    let Reader { mut modules, test_modules } = reader;
+    modules.retain(|path, _| !test_modules.iter().any(|test| path.starts_with(test)));
+    Ok(modules)
+}
+
+/// Returns `["model", "job"]` for `model/job.rs`, and `["model"]` for `model/mod.rs`.
+fn module_path(file: &str) -> ModulePath {
+    let path = file.strip_suffix(".rs").unwrap_or(file);
+    let mut names: ModulePath = path.split('/').map(str::to_owned).collect();
+    names.pop_if(|last| ["lib", "main", "mod"].contains(&last.as_str()));
+    names
+}
+
+#[derive(Default)]
+struct Reader {
+    modules: Modules,
+    /// Modules with their own file that are declared only for tests.
+    test_modules: Vec<ModulePath>,
+}
+
+impl Reader {
+    fn read_module(&mut self, file: &str, path: ModulePath, tokens: TokenStream) {
+        let mut module = Module { file: file.to_owned(), ..Module::default() };
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut rest = &tokens[..];
+        let mut is_public = false;
+        while let Some((token, after)) = rest.split_first() {
+            rest = match rest {
+                [hash, TokenTree::Group(attribute), item @ ..] if is_punct(hash, '#') => {
+                    if !is_test_cfg(attribute) {
+                        item
+                    } else {
+                        if let [TokenTree::Ident(word), TokenTree::Ident(name), end, ..] = item
+                            && word == "mod"
+                            && is_punct(end, ';')
+                        {
+                            self.test_modules.push(child(&path, name));
+                        }
+                        after_item(item)
+                    }
+                }
+                // A lifetime, which may be `'static`.
+                [quote, _, after @ ..] if is_punct(quote, '\'') => after,
+                [TokenTree::Ident(word), TokenTree::Ident(name), body, after @ ..]
+                    if word == "mod" =>
+                {
+                    if let TokenTree::Group(body) = body {
+                        self.read_module(file, child(&path, name), body.stream());
+                    }
+                    after
+                }
+                [TokenTree::Ident(word), TokenTree::Ident(_), ..] if word == "use" => {
+                    module.add_use(after, is_public)
+                }
+                [TokenTree::Ident(word), TokenTree::Ident(name), ..]
+                    if ITEMS.iter().any(|keyword| word == keyword) =>
+                {
+                    module.definitions.insert(name.to_string());
+                    after
+                }
+                [TokenTree::Ident(word), _, TokenTree::Ident(name), ..]
+                    if word == "macro_rules" =>
+                {
+                    module.definitions.insert(name.to_string());
+                    after
+                }
+                _ => module.add_code(rest),
+            };
+            is_public = match token {
+                TokenTree::Ident(word) => word == "pub",
+                // `pub(crate)`.
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Parenthesis,
+                _ => false,
+            };
+        }
+        self.modules.insert(path, module);
+    }
 }
 
 impl Module {
-    /// Whether the module defines, declares or imports the name.
     pub(super) fn has(&self, name: &String) -> bool {
-        self.children.contains(name)
-            || self.definitions.contains(name)
-            || self.imports.iter().any(|import| import.name == *name)
-    }
-}
-
-/// A crate's files, relative to `src`, and its modules.
-#[derive(Debug, Default)]
-pub(super) struct CrateSource {
-    pub(super) files: Vec<String>,
-    pub(super) modules: BTreeMap<ModulePath, Module>,
-}
-
-/// Returns a file's text; `None` if it does not exist.
-pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
-
-impl CrateSource {
-    /// Reads the crate in `dir`; `None` without library or program. Skips a program beside a
-    /// library, and `src/bin`.
-    pub(super) fn load(dir: &Path, read: Read<'_>) -> Result<Option<Self>> {
-        let src = dir.join("src");
-        let mut source = Self::default();
-        for root in ["lib.rs", "main.rs"] {
-            if let Some(text) = read(&src.join(root)) {
-                source.add_file(&src, Path::new(root), &text, Vec::new(), read)?;
-                return Ok(Some(source));
-            }
-        }
-        Ok(None)
+        self.definitions.contains(name) || self.imports.iter().any(|import| import.name == *name)
     }
 
-    fn add_file(
-        &mut self,
-        src: &Path,
-        file: &Path,
-        text: &str,
-        module: ModulePath,
-        read: Read<'_>,
-    ) -> Result {
-        let parsed = syn::parse_file(text)
-            .map_err(|error| format!("{} cannot be parsed: {error}", src.join(file).display()))?;
-        let file_index = self.files.len();
-        self.files.push(file.to_string_lossy().replace('\\', "/"));
-        let is_dir_root = file
-            .file_stem()
-            .is_some_and(|stem| ["lib", "main", "mod"].iter().any(|root| stem == *root));
-        let dir = if is_dir_root {
-            file.parent().unwrap_or(file).into()
-        } else {
-            file.with_extension("")
-        };
-        self.add_items(src, &dir, file_index, parsed.items, module, read)
+    /// Adds the imports of a `use`, given the tokens from there on. Returns the tokens after it.
+    fn add_use<'t>(&mut self, tokens: &'t [TokenTree], is_reexport: bool) -> &'t [TokenTree] {
+        let end = tokens.iter().position(|token| is_punct(token, ';'));
+        let (tree, after) = tokens.split_at(end.unwrap_or(tokens.len()));
+        self.add_import(tree, &[], is_reexport);
+        after
     }
 
-    /// Adds a module's items. `dir` holds its child modules' files.
-    fn add_items(
-        &mut self,
-        src: &Path,
-        dir: &Path,
-        file: usize,
-        items: Vec<Item>,
-        path: ModulePath,
-        read: Read<'_>,
-    ) -> Result {
-        let mut module = Module { file, ..Module::default() };
-        for item in items {
-            let (attributes, name) = parts(&item);
-            if attributes.iter().any(is_for_tests) {
-                continue;
-            }
-            let name = name.map(Ident::to_string);
-            match item {
-                Item::Use(item) => add_imports(&item, &mut module.imports),
-                Item::Mod(item) => {
-                    let name = item.ident.to_string();
-                    let child = [&path[..], std::slice::from_ref(&name)].concat();
-                    if let Some((_, items)) = item.content {
-                        self.add_items(src, &dir.join(&name), file, items, child, read)?;
-                    } else {
-                        let files =
-                            [dir.join(format!("{name}.rs")), dir.join(&name).join("mod.rs")];
-                        let found =
-                            files.iter().find_map(|file| Some((file, read(&src.join(file))?)));
-                        let (file, text) = found.ok_or_else(|| {
-                            format!("{}: module {name} has no file", src.join(dir).display())
-                        })?;
-                        self.add_file(src, file, &text, child, read)?;
+    /// Adds a `use` tree. `base` is the path before a group.
+    fn add_import(&mut self, tree: &[TokenTree], base: &[String], is_reexport: bool) {
+        let mut path = base.to_vec();
+        let mut name = None;
+        let mut rest = tree.iter();
+        while let Some(token) = rest.next() {
+            match token {
+                TokenTree::Ident(word) if word == "as" => {
+                    name = rest.next().map(TokenTree::to_string)
+                }
+                TokenTree::Ident(word) if word == "self" && !path.is_empty() => {}
+                TokenTree::Ident(word) => path.push(word.to_string()),
+                TokenTree::Punct(punct) if punct.as_char() == '*' => name = Some("*".to_owned()),
+                TokenTree::Group(group) => {
+                    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                    for branch in inner.split(|token| is_punct(token, ',')) {
+                        self.add_import(branch, &path, is_reexport);
                     }
-                    module.children.insert(name);
+                    return;
                 }
-                _ => {
-                    module.definitions.extend(name);
-                    module.code.push(item.into_token_stream());
-                }
+                _ => {}
             }
         }
-        self.modules.insert(path, module);
-        Ok(())
+        if let Some(name) = name.or_else(|| path.last().cloned()) {
+            self.imports.push(Import { path, name, is_reexport });
+        }
+    }
+
+    /// Adds the names and paths at the start of the tokens. Returns the tokens after them.
+    fn add_code<'t>(&mut self, tokens: &'t [TokenTree]) -> &'t [TokenTree] {
+        match tokens {
+            [hash, TokenTree::Group(attribute), item @ ..]
+                if is_punct(hash, '#') && is_test_cfg(attribute) =>
+            {
+                after_item(item)
+            }
+            // A name after `::` begins no path, such as `new` in `Vec::<u8>::new`.
+            [_, _, TokenTree::Ident(name), after @ ..] if is_separator(&tokens[..2]) => {
+                self.names.insert(name.to_string());
+                after
+            }
+            [TokenTree::Ident(word), TokenTree::Ident(_), ..] if word == "use" => {
+                self.add_use(&tokens[1..], false)
+            }
+            [TokenTree::Ident(first), after @ ..] => {
+                let mut path = vec![first.to_string()];
+                let mut rest = after;
+                while let [_, _, TokenTree::Ident(name), after @ ..] = rest
+                    && is_separator(&rest[..2])
+                {
+                    path.push(name.to_string());
+                    rest = after;
+                }
+                self.names.extend(path.iter().cloned());
+                if path.len() > 1 {
+                    self.paths.insert(path);
+                }
+                rest
+            }
+            [TokenTree::Group(group), after @ ..] => {
+                if !is_visibility(group) {
+                    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                    let mut rest = &inner[..];
+                    while !rest.is_empty() {
+                        rest = self.add_code(rest);
+                    }
+                }
+                after
+            }
+            [_, after @ ..] => after,
+            [] => tokens,
+        }
     }
 }
 
-fn is_for_tests(attribute: &Attribute) -> bool {
-    is_test_cfg(&attribute.meta.to_token_stream().to_string())
+fn child(path: &[String], name: &proc_macro2::Ident) -> ModulePath {
+    [path, &[name.to_string()]].concat()
 }
 
-/// An item's attributes and name.
-fn parts(item: &Item) -> (&[Attribute], Option<&Ident>) {
-    match item {
-        Item::Const(item) => (&item.attrs, Some(&item.ident)),
-        Item::Enum(item) => (&item.attrs, Some(&item.ident)),
-        Item::Fn(item) => (&item.attrs, Some(&item.sig.ident)),
-        Item::Impl(item) => (&item.attrs, None),
-        Item::Macro(item) => (&item.attrs, item.ident.as_ref()),
-        Item::Mod(item) => (&item.attrs, Some(&item.ident)),
-        Item::Static(item) => (&item.attrs, Some(&item.ident)),
-        Item::Struct(item) => (&item.attrs, Some(&item.ident)),
-        Item::Trait(item) => (&item.attrs, Some(&item.ident)),
-        Item::Type(item) => (&item.attrs, Some(&item.ident)),
-        Item::Use(item) => (&item.attrs, None),
-        _ => (&[], None),
-    }
+fn is_punct(token: &TokenTree, punct: char) -> bool {
+    matches!(token, TokenTree::Punct(found) if found.as_char() == punct)
 }
 
-fn add_imports(item: &ItemUse, imports: &mut Vec<Import>) {
-    // A leading `::` means another crate.
-    if item.leading_colon.is_none() {
-        let is_reexport = !matches!(item.vis, Visibility::Inherited);
-        add_import_tree(&item.tree, &[], is_reexport, imports);
-    }
+/// Whether the two tokens are `::`.
+fn is_separator(tokens: &[TokenTree]) -> bool {
+    tokens.iter().all(|token| is_punct(token, ':'))
 }
 
-fn add_import_tree(tree: &UseTree, base: &[String], is_reexport: bool, imports: &mut Vec<Import>) {
-    let mut add = |last: Option<String>, name: String| {
-        let path = base.iter().cloned().chain(last.filter(|last| last != "self")).collect();
-        imports.push(Import { path, name, is_reexport });
+/// `(in crate::module)`, after `pub`, is no import.
+fn is_visibility(group: &Group) -> bool {
+    let first = group.stream().into_iter().next();
+    group.delimiter() == Delimiter::Parenthesis
+        && matches!(first, Some(TokenTree::Ident(ident)) if ident == "in")
+}
+
+/// Whether an attribute, given as its brackets, is a `cfg` that holds only in tests.
+fn is_test_cfg(attribute: &Group) -> bool {
+    let meta: String = attribute.stream().to_string().split_whitespace().collect();
+    meta == "cfg(test)" || meta.starts_with("cfg(all(test,")
+}
+
+/// The tokens after an item, which ends with its body or a semicolon.
+fn after_item(tokens: &[TokenTree]) -> &[TokenTree] {
+    let ends_item = |token: &TokenTree| match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        token => is_punct(token, ';'),
     };
-    match tree {
-        UseTree::Path(tree) => {
-            let base = [base, &[tree.ident.to_string()]].concat();
-            add_import_tree(&tree.tree, &base, is_reexport, imports);
-        }
-        UseTree::Group(group) => {
-            for tree in &group.items {
-                add_import_tree(tree, base, is_reexport, imports);
-            }
-        }
-        UseTree::Name(tree) if tree.ident == "self" => {
-            add(None, base.last().cloned().unwrap_or_default());
-        }
-        UseTree::Name(tree) => add(Some(tree.ident.to_string()), tree.ident.to_string()),
-        UseTree::Rename(tree) => add(Some(tree.ident.to_string()), tree.rename.to_string()),
-        UseTree::Glob(_) => add(None, "*".to_owned()),
-    }
+    let end = tokens.iter().position(ends_item);
+    end.map_or(&[], |end| &tokens[end + 1..])
 }
