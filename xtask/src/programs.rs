@@ -37,7 +37,7 @@ const QUICK: [(&str, &str); 9] = [
 
 /// A test program that cargo has built.
 #[derive(Debug, Clone)]
-struct Program {
+pub(crate) struct Program {
     package: String,
     target: String,
     executable: PathBuf,
@@ -107,19 +107,14 @@ impl Program {
     }
 }
 
-/// Builds all test programs.
-fn build() -> Result<Vec<Program>> {
+/// Builds all test programs. Returns them in the order in which they are to start.
+pub(crate) fn build() -> Result<Vec<Program>> {
     let mut command = cargo(["test"]);
     command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let messages = output("building the tests", command.stderr(Stdio::inherit()))?;
-    Ok(messages.lines().filter_map(Program::parse).collect())
-}
-
-/// Runs all test programs, even after a failure.
-pub(crate) fn run_all() -> Result {
-    let mut programs = build()?;
+    let mut programs: Vec<Program> = messages.lines().filter_map(Program::parse).collect();
     programs.sort_by_key(|program| !LONG.iter().any(|name| program.is_called(name)));
-    run(&programs)
+    Ok(programs)
 }
 
 /// Runs the programs in [`QUICK`].
@@ -137,7 +132,7 @@ pub(crate) fn run_quick() -> Result {
     run(&quick)
 }
 
-fn run(programs: &[Program]) -> Result {
-    let failed = in_lanes(LANES, programs.iter(), Program::run);
-    if failed.is_empty() { Ok(()) } else { Err(format!("tests failed:\n{}", failed.join("\n"))) }
+/// Runs test programs, even after a failure.
+pub(crate) fn run(programs: &[Program]) -> Result {
+    in_lanes(LANES, programs, Program::run).map_err(|failed| format!("tests failed:\n{failed}"))
 }

@@ -114,19 +114,24 @@ pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
         .map_err(|error| format!("{name} printed invalid UTF-8: {error}"))
 }
 
-/// Does tasks in their order, in several threads. Returns the messages of those that fail.
-pub(crate) fn in_lanes<T: Send>(
+/// Does tasks in their order, in several threads, even after a failure. The error has a line for
+/// each failed task.
+pub(crate) fn in_lanes<T: Sync>(
     lanes: usize,
-    tasks: impl Iterator<Item = T> + Send,
-    run: impl Fn(T) -> Result + Sync,
-) -> Vec<String> {
-    let waiting = Mutex::new(tasks);
+    tasks: &[T],
+    run: impl Fn(&T) -> Result + Sync,
+) -> Result {
+    let waiting = Mutex::new(tasks.iter());
     let next = || waiting.lock().ok()?.next();
     let lane = || std::iter::from_fn(next).filter_map(|task| run(task).err()).collect();
-    thread::scope(|scope| {
+    let failed: Vec<String> = thread::scope(|scope| {
         let lanes: Vec<ScopedJoinHandle<'_, Vec<String>>> =
             (0..lanes).map(|_| scope.spawn(lane)).collect();
         let panicked = |_| vec!["a task has panicked; the message is above".to_owned()];
         lanes.into_iter().flat_map(|lane| lane.join().unwrap_or_else(panicked)).collect()
-    })
+    });
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
+
+/// A task without an argument for [`in_lanes`].
+pub(crate) type Task<'a> = &'a (dyn Fn() -> Result + Sync);

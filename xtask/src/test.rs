@@ -2,27 +2,39 @@
 
 use std::time::Instant;
 
-use crate::faults;
 use crate::layers::layers;
 use crate::programs::{self, SCOPE};
-use crate::run::{Result, cargo, step};
-use crate::soak;
+use crate::run::{Result, Task, cargo, in_lanes, step};
+use crate::{faults, soak};
 
 /// Runs formatting, lints, layers, tests, short fault storms, a short soak and documentation. The
 /// tests include the examples (`tests/examples`) and the documentation's code.
+///
+/// Downloads run beside the lints. Storms, soak and documentation run beside the tests, which mostly
+/// wait; what storms and soak judge does not depend on the time that a busy machine takes.
 pub(crate) fn everything() -> Result {
-    servers()?;
+    let first: [Task<'_>; 2] = [&servers, &lints];
+    in_lanes(first.len(), &first, |task| task())?;
+    let programs = programs::build()?;
+    let rest: [Task<'_>; 2] = [&|| programs::run(&programs), &beside_the_tests];
+    in_lanes(rest.len(), &rest, |task| task())
+}
+
+fn lints() -> Result {
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(SCOPE).args(deny_warnings))?;
-    layers()?;
-    let tests = programs::run_all();
-    let examples = step("code in the documentation", cargo(["test", "--doc"]).args(SCOPE));
-    tests.and(examples)?;
-    faults::selection()?;
-    soak::selection()?;
-    let mut docs = cargo(["doc", "--no-deps"]);
-    step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
+    layers()
+}
+
+fn beside_the_tests() -> Result {
+    let examples = || step("code in the documentation", cargo(["test", "--doc"]).args(SCOPE));
+    let documentation = || {
+        let mut docs = cargo(["doc", "--no-deps"]);
+        step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
+    };
+    let tasks: [Task<'_>; 4] = [&faults::selection, &soak::selection, &examples, &documentation];
+    in_lanes(1, &tasks, |task| task())
 }
 
 /// Runs the tests with `filter` in their names.

@@ -26,13 +26,12 @@ pub(crate) fn selection() -> Result {
     // The longest first.
     let storms = STORMS.iter().map(|(store, seed)| (*store, *seed, None));
     let defects = DEFECTS.iter().map(|defect| ("sqlite", 1, Some(defect)));
-    let failures = in_lanes(LANES, storms.chain(defects), |(store, seed, defect)| match defect {
-        None => sound(store, seed),
-        Some((name, finding)) => defective(store, seed, name, finding),
-    });
-    if !failures.is_empty() {
-        return Err(format!("storms failed:\n{}", failures.join("\n")));
-    }
+    let all: Vec<_> = storms.chain(defects).collect();
+    in_lanes(LANES, &all, |(store, seed, defect)| match defect {
+        None => sound(store, *seed),
+        Some((name, finding)) => defective(store, *seed, name, finding),
+    })
+    .map_err(|failed| format!("storms failed:\n{failed}"))?;
     println!("── storms: ok, {:.1} s\n", start.elapsed().as_secs_f64());
     Ok(())
 }
