@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -35,22 +36,44 @@ use crate::plan::{CHILD, Plan, Result, START, child_process, progress};
 use crate::store::Store;
 use crate::table::Figure;
 
-const USAGE: &str = "\
-Measures dq and prints a table of figures.
+/// Measures dq and prints a table of figures.
+#[derive(Debug, Parser)]
+#[command(name = "dq-bench", args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    bench: Options,
+}
 
-usage: dq-bench [--only NAME]… [--dir DIR] [--json FILE] [--quick]
-       dq-bench scale --backend STORE --pending N [--queues N] [--dir DIR]
-       dq-bench peers [--only PEER]… [--measure NAME]… [--quick] [--million]
+#[derive(Debug, Subcommand)]
+enum Command {
+    Scale(scale::Options),
+    Peers(peers::Options),
+}
 
-  --only NAME   makes only this measurement, GROUP/NAME, or all of a GROUP
-  --dir DIR     directory for the files of the run, on the disk to measure
-                (default: target/dq-bench)
-  --json FILE   also writes conditions and figures to a file
-  --quick       uses small sizes: a test of the bench, not a measurement
-  --help        prints this text
+#[derive(Debug, Args)]
+struct Options {
+    /// Makes only this measurement, GROUP/NAME, or all of a GROUP.
+    #[arg(long, value_name = "NAME", value_parser = known_measurement)]
+    only: Vec<String>,
+    /// The directory for the files of the run, on the disk to measure.
+    #[arg(long, default_value = "target/dq-bench")]
+    dir: PathBuf,
+    /// Also writes conditions and figures to a file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Uses small sizes: a test of the bench, not a measurement.
+    #[arg(long)]
+    quick: bool,
+}
 
-`scale` measures calls, lateness and memory with up to N pending jobs in sqlite, redis or rabbitmq, and writes
-a table, a plot and the figures to DIR (default: target/scale). `peers` compares with other libraries.";
+fn known_measurement(only: &str) -> std::result::Result<String, String> {
+    if MEASUREMENTS.iter().any(|(name, ..)| selects(only, name)) {
+        return Ok(only.to_owned());
+    }
+    Err(format!("there are: {}", MEASUREMENTS.map(|(name, ..)| name).join(", ")))
+}
 
 type Measure = fn(&Plan, &Store) -> Result<Vec<Figure>>;
 
@@ -101,9 +124,14 @@ fn main() -> ExitCode {
         [CHILD, sqlite::VICTIM, url] => sqlite::victim(url),
         [CHILD, rabbit::READER, url] => rabbit::reader(url),
         [CHILD, peers::OWN_PROGRAM, ref rest @ ..] => peers::own_program(rest),
-        ["scale", ref rest @ ..] => scale::run(rest),
-        ["peers", ref rest @ ..] => peers::run(rest),
-        _ => parse(&arguments).and_then(|options| bench(&options)),
+        _ => {
+            let Arguments { command, bench: options } = Arguments::parse();
+            match command {
+                Some(Command::Scale(options)) => scale::run(options),
+                Some(Command::Peers(options)) => peers::run(&options),
+                None => bench(&options),
+            }
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -112,39 +140,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-#[derive(Debug, Default)]
-struct Options {
-    only: Vec<String>,
-    dir: Option<PathBuf>,
-    json: Option<PathBuf>,
-    quick: bool,
-    help: bool,
-}
-
-fn parse(arguments: &[&str]) -> Result<Options> {
-    use lexopt::prelude::{Long, Short, ValueExt};
-    let mut parser = lexopt::Parser::from_args(arguments);
-    let mut options = Options::default();
-    while let Some(option) = parser.next()? {
-        match option {
-            Long("only") => {
-                let only = parser.value()?.string()?;
-                if !MEASUREMENTS.iter().any(|(name, ..)| selects(&only, name)) {
-                    let names = MEASUREMENTS.map(|(name, ..)| name).join(", ");
-                    return Err(format!("unknown measurement {only:?}; there are: {names}").into());
-                }
-                options.only.push(only);
-            }
-            Long("dir") => options.dir = Some(parser.value()?.into()),
-            Long("json") => options.json = Some(parser.value()?.into()),
-            Long("quick") => options.quick = true,
-            Long("help") | Short('h') => options.help = true,
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(options)
 }
 
 fn selects(only: &str, name: &str) -> bool {
@@ -172,20 +167,15 @@ struct Report<'a> {
 }
 
 fn bench(options: &Options) -> Result<()> {
-    if options.help {
-        println!("{USAGE}");
-        return Ok(());
-    }
-    let base = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/dq-bench"));
-    fs::create_dir_all(&base)?;
-    let mut conditions = Conditions::observe(&base, options.quick);
+    fs::create_dir_all(&options.dir)?;
+    let mut conditions = Conditions::observe(&options.dir, options.quick);
     println!("{conditions}");
     let mut figures = Vec::new();
     let is_selected =
         |name: &str| options.only.is_empty() || options.only.iter().any(|only| selects(only, name));
     for (name, ..) in MEASUREMENTS.iter().filter(|(name, ..)| is_selected(name)) {
         progress(format_args!("== {name}"));
-        let dir = tempfile::tempdir_in(&base)?;
+        let dir = tempfile::tempdir_in(&options.dir)?;
         let path = dir.path().to_str().ok_or("the directory's name is not UTF-8")?;
         let size = if options.quick { QUICK } else { "full" };
         let status = child_process(MEASURE, &[name, path, size]).status()?;

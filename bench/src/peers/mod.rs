@@ -8,6 +8,7 @@ mod worker;
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use measure::{MEASUREMENTS, Sizes};
 pub(crate) use own::run as own_program;
 pub(crate) use peer::OWN_PROGRAM;
@@ -17,65 +18,27 @@ use crate::plan::Result;
 use crate::store::Store;
 use crate::table::markdown;
 
-const USAGE: &str = "\
-Compares dq on Redis and on SQLite with other libraries and prints a table for each.
-
-usage: dq-bench peers [--only PEER]… [--measure NAME]… [--quick] [--million]
-
-  --only PEER     measures only these: dq, asynq, bullmq, celery, redisson, apalis; dq-sqlite, apalis-sqlite
-  --measure NAME  makes only these measurements: bulk, single, no-op, late, idle, kill
-  --quick         uses small sizes: a test of the programs, not a measurement
-  --million       lateness beside a million pending jobs, too
-  --help          prints this text
-
-The programs need Go 1.25, Node.js 20, Python 3 with venv, and a JDK 17 with Maven on the PATH; a peer whose
-tools are missing is named and left out.";
-
-#[derive(Debug, Default)]
-struct Options {
+/// Compares dq on Redis and on SQLite with other libraries and prints a table for each.
+///
+/// The programs need Go 1.25, Node.js 20, Python 3 with venv, and a JDK 17 with Maven on the PATH; a
+/// peer whose tools are missing is named and left out.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Measures only these.
+    #[arg(long, value_name = "PEER", value_parser = peer::PEERS.map(|(name, _)| name))]
     only: Vec<String>,
+    /// Makes only these measurements.
+    #[arg(long = "measure", value_name = "NAME", value_parser = MEASUREMENTS.map(|(name, _)| name))]
     measurements: Vec<String>,
+    /// Uses small sizes: a test of the programs, not a measurement.
+    #[arg(long)]
     quick: bool,
+    /// Lateness beside a million pending jobs, too.
+    #[arg(long)]
     million: bool,
 }
 
-fn parse(arguments: &[&str]) -> Result<Option<Options>> {
-    use lexopt::prelude::{Long, ValueExt};
-    let mut parser = lexopt::Parser::from_args(arguments);
-    let mut options = Options::default();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("only") => options.only.push(parser.value()?.string()?),
-            Long("measure") => options.measurements.push(parser.value()?.string()?),
-            Long("quick") => options.quick = true,
-            Long("million") => options.million = true,
-            Long("help") => return Ok(None),
-            _ => return Err(argument.unexpected().into()),
-        }
-    }
-    let names = |known: Vec<&str>, given: &[String], what: &str| match given
-        .iter()
-        .find(|name| !known.contains(&name.as_str()))
-    {
-        Some(name) => Err(format!("there is no {what} {name:?}: choose from {known:?}")),
-        None => Ok(()),
-    };
-    names(peer::PEERS.map(|known| known.0).to_vec(), &options.only, "peer")?;
-    names(MEASUREMENTS.map(|known| known.0).to_vec(), &options.measurements, "measurement")?;
-    Ok(Some(options))
-}
-
-pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    match parse(arguments)? {
-        Some(options) => compare(&options),
-        None => {
-            println!("{USAGE}");
-            Ok(())
-        }
-    }
-}
-
-fn compare(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     let mut failed = Vec::new();
     let stores = ["redis", "sqlite"].map(|store| Ok((store, build(store, &options.only)?)));

@@ -5,7 +5,10 @@ mod plot;
 mod report;
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+
+use clap::Args;
 
 use crate::conditions::Conditions;
 use crate::measure::block_on;
@@ -19,36 +22,30 @@ const LEAST: usize = 100;
 
 const STORES: [&str; 3] = ["sqlite", "redis", "rabbitmq"];
 
-#[derive(Debug)]
-struct Options {
+/// Measures calls, lateness and memory with up to N pending jobs. Writes a table, a plot and the
+/// figures.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[arg(long = "backend", value_name = "STORE", value_parser = known_store)]
     store: &'static str,
+    /// The pending jobs in the last step.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pending: usize,
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     queues: usize,
+    /// The directory for the results.
+    #[arg(long, default_value = "target/scale")]
     dir: PathBuf,
 }
 
-fn parse(arguments: &[&str]) -> Result<Options> {
-    use lexopt::prelude::{Long, ValueExt};
-    let mut parser = lexopt::Parser::from_args(arguments);
-    let (mut store, mut pending, mut queues) = (None, 0, 1);
-    let mut dir = PathBuf::from("target/scale");
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("backend") => {
-                let name = parser.value()?.string()?;
-                store = STORES.into_iter().find(|store| *store == name);
-            }
-            Long("pending") => pending = parser.value()?.parse()?,
-            Long("queues") => queues = parser.value()?.parse()?,
-            Long("dir") => dir = parser.value()?.into(),
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    let store = store.ok_or_else(|| format!("scale: --backend is one of {}", STORES.join(", ")))?;
-    if pending == 0 || queues == 0 {
-        return Err("scale: --pending is missing, or a number is 0".into());
-    }
-    Ok(Options { store, pending, queues, dir })
+fn known_store(name: &str) -> std::result::Result<&'static str, String> {
+    let store = STORES.into_iter().find(|store| *store == name);
+    store.ok_or_else(|| format!("choose from {}", STORES.join(", ")))
+}
+
+fn at_least_one(text: &str) -> std::result::Result<usize, String> {
+    let number: NonZeroUsize = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(number.get())
 }
 
 /// Returns `pending` and its 1000th, 100th and 10th part, if they are at least `LEAST`, ascending.
@@ -59,8 +56,8 @@ fn steps(pending: usize) -> Vec<usize> {
     steps
 }
 
-pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    let Options { store: name, pending, queues, dir } = parse(arguments)?;
+pub(crate) fn run(options: Options) -> Result<()> {
+    let Options { store: name, pending, queues, dir } = options;
     fs::create_dir_all(&dir)?;
     let files = tempfile::tempdir_in(&dir)?;
     // An unoptimized build only tests the program.
