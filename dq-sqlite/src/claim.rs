@@ -191,24 +191,6 @@ mod tests {
         fixture.backend.plan_claim(wants(0..1).into(), 1).await.unwrap()
     }
 
-    /// Blocks the writer in a transaction until the returned sender sends or is dropped.
-    async fn block_writer(fixture: &Fixture) -> mpsc::Sender<()> {
-        let (unblock, blocked) = mpsc::channel();
-        let (entered, entering) = mpsc::channel();
-        let backend = Arc::clone(&fixture.backend);
-        tokio::spawn(async move {
-            let wait = move |_: &mut WriteTx<'_>| {
-                entered.send(()).unwrap();
-                let _ = blocked.recv();
-                Ok(())
-            };
-            backend.writer.submit("test", Access::Write, Weight::ONE, wait).await.unwrap();
-        });
-        tokio::task::yield_now().await;
-        entering.recv().unwrap();
-        unblock
-    }
-
     /// The claim is in the writer's channel on return.
     async fn send_claim(fixture: &Fixture, plan: ClaimPlan) -> JoinHandle<Result<Claimed>> {
         let backend = Arc::clone(&fixture.backend);
@@ -229,7 +211,7 @@ mod tests {
         )
         .unwrap();
         let plan = plan(&fixture).await;
-        let unblock = block_writer(&fixture).await;
+        let unblock = fixture.block_writer().await;
         let rolled_back = send_claim(&fixture, plan.clone()).await;
         let poison = fixture.job(0, LEASE).payload(Bytes::from_static(b"poison"));
         let backend = Arc::clone(&fixture.backend);
@@ -250,7 +232,7 @@ mod tests {
     async fn a_dropped_claim_returns_its_leases() {
         let fixture = fixture().await;
         let plan = plan(&fixture).await;
-        let unblock = block_writer(&fixture).await;
+        let unblock = fixture.block_writer().await;
         {
             let dropped = fixture.backend.claim_planned(plan, 1, "test");
             tokio::pin!(dropped);

@@ -245,4 +245,18 @@ mod tests {
         let relaxed = open_writer(&config, OpenMode::Create).unwrap();
         assert_eq!(pragma::<i64>(&relaxed, "synchronous"), 1, "NORMAL");
     }
+
+    #[test]
+    fn a_relative_path_and_a_symbolic_link_become_the_path_of_the_file() {
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        assert_eq!(absolute_path(Path::new("jobs.db")).unwrap(), here.join("jobs.db"));
+        #[cfg(unix)]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let [file, link] = ["jobs.db", "link.db"].map(|name| dir.path().join(name));
+            std::fs::write(&file, "").unwrap();
+            std::os::unix::fs::symlink(&file, &link).unwrap();
+            assert_eq!(absolute_path(&link).unwrap(), file.canonicalize().unwrap());
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Backends on one file, with a virtual clock, for tests of this crate's inner parts.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +8,8 @@ use dq_core::config::Environment;
 use dq_core::{Backend, ClaimParams, Claimed, Due, Entropy, NewJob, QueueName, VirtualClock, Want};
 use tempfile::TempDir;
 
+use crate::task::{Access, Weight};
+use crate::write_tx::WriteTx;
 use crate::{SqliteBackend, SqliteConfig};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -31,6 +33,25 @@ impl Fixture {
     pub(crate) fn job(&self, queue: usize, due: impl Into<Due>) -> NewJob {
         let id = self.environment.entropy.job_id(self.environment.clock.now());
         NewJob::new(id, name(queue), due, Bytes::from_static(b"{}"))
+    }
+
+    /// Blocks the writer in a transaction until the returned sender sends or is dropped.
+    pub(crate) async fn block_writer(&self) -> mpsc::Sender<()> {
+        let (unblock, blocked) = mpsc::channel();
+        let (entered, entering) = mpsc::channel();
+        let backend = Arc::clone(&self.backend);
+        tokio::spawn(async move {
+            let wait = move |_: &mut WriteTx<'_>| {
+                entered.send(()).unwrap();
+                let _ = blocked.recv();
+                Ok(())
+            };
+            // Fails if the test makes the transaction fail.
+            let _ = backend.writer.submit("test", Access::Write, Weight::ONE, wait).await;
+        });
+        tokio::task::yield_now().await;
+        entering.recv().unwrap();
+        unblock
     }
 
     /// At most one job of each queue.

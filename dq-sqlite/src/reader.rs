@@ -147,3 +147,43 @@ pub(crate) fn in_read_tx<T>(
     // Reads the time after the first statement, which takes the snapshot: nothing in it is newer.
     query(ReadTx::new(&transaction, shared))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn abandoned_reads_keep_their_permits_until_they_end() {
+        const SIZE: u32 = 2;
+        let fixture = Fixture::new().await;
+        let pool = ReaderPool::new(Arc::clone(&fixture.backend.shared), SIZE);
+        let reading = Arc::new(AtomicUsize::new(0));
+        let (unblock, blocked) = mpsc::channel::<()>();
+        let blocked = Arc::new(Mutex::new(blocked));
+        for _ in 0..3 * SIZE {
+            let (reading, blocked) = (Arc::clone(&reading), Arc::clone(&blocked));
+            let read = pool.read("test", move |_| {
+                reading.fetch_add(1, Ordering::SeqCst);
+                let _ = lock(&blocked).recv();
+                Ok(())
+            });
+            let abandoned = tokio::time::timeout(Duration::from_millis(20), read).await;
+            assert!(abandoned.is_err());
+        }
+        while reading.load(Ordering::SeqCst) < SIZE as usize {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let close = pool.close();
+        tokio::pin!(close);
+        let closed = tokio::time::timeout(Duration::from_millis(50), close.as_mut()).await;
+        assert!(closed.is_err(), "closed while reads were running");
+        assert_eq!(reading.load(Ordering::SeqCst), SIZE as usize);
+        drop(unblock);
+        close.await;
+    }
+}

@@ -431,3 +431,37 @@ const fn fills_a_transaction(weight: Weight) -> bool {
 fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
     conn.prepare_cached(sql)?.execute([]).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use dq_core::{Backend, Due, ErrorKind, Scheduled};
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn a_commit_to_a_file_that_was_moved_meanwhile_is_not_acknowledged() {
+        let fixture = Fixture::new().await;
+        let job = fixture.job(0, Due::NOW);
+        let [path, elsewhere] =
+            ["jobs.db", "elsewhere.db"].map(|name| fixture.dir.path().join(name));
+        let (from, to, stored) = (path.clone(), elsewhere.clone(), job.clone());
+        let move_and_write = move |tx: &mut WriteTx<'_>| {
+            fs::rename(from, to).unwrap();
+            crate::schedule::schedule(tx, &stored)
+        };
+        let writer = &fixture.backend.writer;
+        let call = writer.submit("test", Access::Write, Weight::ONE, move_and_write);
+        let error = call.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(error.message().contains("deleted or moved"), "{error}");
+
+        fs::rename(elsewhere, path).unwrap();
+        let repeated = fixture.backend.schedule(vec![job]).await.unwrap();
+        assert!(matches!(repeated[..], [Scheduled::Created(_)]), "{repeated:?}");
+        let stats = fixture.backend.stats(&[]).await.unwrap();
+        assert_eq!(stats[0].ready, 1, "the file had the job");
+    }
+}

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::common::{Fixture, MINUTE, WriteLock, claim, open_store};
 use dq_core::{Backend, Due, NewJob, Renewal, Renewed, Settled, Settlement, Verdict};
-use dq_sqlite::rusqlite::Connection;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// SQLite's own handler sleeps for 100 ms after its first tries, a third of [`BusyWriter`]'s
@@ -25,7 +24,7 @@ struct BusyWriter {
 
 impl BusyWriter {
     fn start(fixture: &Fixture) -> Self {
-        let conn = Connection::open(fixture.path()).unwrap();
+        let conn = fixture.conn();
         conn.busy_timeout(MINUTE).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (takes, taken) = unbounded_channel();

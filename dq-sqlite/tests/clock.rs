@@ -115,12 +115,3 @@ async fn tokens_grow_after_the_file_is_restored_from_a_copy() {
     let after = claim(&backend, 1).await.jobs.remove(0);
     assert!(after.token > before[2].token, "{:?} after {:?}", after.token, before[2].token);
 }
-
-#[tokio::test]
-async fn tokens_grow_when_the_clock_is_set_back() {
-    let (fixture, backend) = open_store().await;
-    let first = lease_a_job(&fixture, &backend).await;
-    fixture.clock.set(fixture.clock.now() - HOUR);
-    let second = lease_a_job(&fixture, &backend).await;
-    assert!(second.token > first.token);
-}

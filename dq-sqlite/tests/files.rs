@@ -7,7 +7,6 @@ use crate::common::{Fixture, claim, open_store, settle, stats};
 use bytes::Bytes;
 use dq_core::{Backend, Due, ErrorKind, Severity, Verdict};
 use dq_sqlite::SqliteConfig;
-use dq_sqlite::rusqlite::Connection;
 
 #[tokio::test]
 async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
@@ -23,7 +22,7 @@ async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
 #[tokio::test]
 async fn the_tables_can_be_added_to_an_application_database() {
     let fixture = Fixture::new();
-    let conn = Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     conn.execute_batch(
         "PRAGMA application_id = 7; PRAGMA user_version = 42; CREATE TABLE orders (id)",
     )
@@ -75,7 +74,7 @@ async fn a_full_file_is_reported_as_full_and_can_be_drained() {
 async fn a_locked_file_is_unavailable_after_the_busy_timeout() {
     let fixture = Fixture::new();
     let backend = fixture.open_with(|config| config.busy_timeout = Duration::from_millis(1)).await;
-    let other = Connection::open(fixture.path()).unwrap();
+    let other = fixture.conn();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -88,7 +87,7 @@ async fn a_locked_file_is_unavailable_after_the_busy_timeout() {
 async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
     let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
-    let conn = Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     conn.execute_batch(
         "INSERT INTO dq_queue (name) VALUES ('mail' || char(10)), (CAST(x'ff' AS TEXT)), (x'00');
          INSERT INTO dq_job (seq, id, q, due, created, payload)

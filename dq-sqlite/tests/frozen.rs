@@ -9,7 +9,6 @@ use dq_core::{
     JobId, JobKey, JobRef, JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement,
     Verdict,
 };
-use dq_sqlite::rusqlite::Connection;
 
 /// Written by [`write_the_file`] at version 1.
 const FILE: &[u8] = include_bytes!("fixtures/format-1.db");
@@ -75,7 +74,7 @@ async fn the_tables_are_those_of_the_file() {
     fs::write(fixture.path(), FILE).unwrap();
     let [of_file, of_new] = [fixture, new].map(|fixture| async move {
         fixture.open().await;
-        let conn = Connection::open(fixture.path()).unwrap();
+        let conn = fixture.conn();
         let mut sql = conn.prepare("SELECT sql FROM sqlite_schema ORDER BY name").unwrap();
         let rows = sql.query_map([], |row| row.get(0)).unwrap();
         rows.map(Result::unwrap).collect::<Vec<Option<String>>>()

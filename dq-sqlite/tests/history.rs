@@ -8,7 +8,7 @@ use dq_core::{
     Settlement, Verdict,
 };
 use dq_sqlite::rusqlite::types::Null;
-use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
+use dq_sqlite::rusqlite::{TransactionBehavior, params};
 use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
 
 async fn open(fixture: &Fixture, max: u32) -> SqliteBackend {
@@ -26,8 +26,7 @@ async fn run(fixture: &Fixture, backend: &SqliteBackend, count: usize) {
 }
 
 fn count(fixture: &Fixture, table: &str) -> i64 {
-    let conn = Connection::open(fixture.path()).unwrap();
-    conn.query_row(&format!("SELECT count(*) FROM dq_{table}"), [], |row| row.get(0)).unwrap()
+    fixture.integer(&format!("SELECT count(*) FROM dq_{table}"))
 }
 
 async fn listed(backend: &SqliteBackend) -> usize {
@@ -131,7 +130,7 @@ async fn scheduling_in_a_transaction_and_in_sql_respects_pins_and_the_history() 
         let _ = backend.schedule(vec![job.clone()]).await.unwrap();
         let leased = claim(&backend, 1).await.jobs.remove(0);
         settle(&backend, &leased, Verdict::Done).await;
-        let mut conn = Connection::open(fixture.path()).unwrap();
+        let mut conn = fixture.conn();
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         let scheduled = backend.schedule_in(&transaction, vec![job.clone()]).unwrap();
         assert!(matches!(scheduled[..], [Scheduled::Ended(_)]), "limit {max}: {scheduled:?}");

@@ -6,24 +6,18 @@ use dq_core::{
     Reschedule, Rescheduled, Scheduled, Want,
 };
 use dq_sqlite::SqliteBackend;
-use dq_sqlite::rusqlite::Connection;
 
 fn delete_job_row(fixture: &Fixture, job: &NewJob) {
-    let conn = Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     let deleted = conn.execute("DELETE FROM dq_job WHERE id = ?1", [job.id.to_bytes()]).unwrap();
     assert_eq!(deleted, 1);
-}
-
-fn count(fixture: &Fixture, table: &str) -> i64 {
-    let conn = Connection::open(fixture.path()).unwrap();
-    conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
 /// Schedules a job and breaks it with `sql`, which gets the job's `seq` as `?1`.
 async fn broken_job(fixture: &Fixture, backend: &SqliteBackend, sql: &str) -> NewJob {
     let job = fixture.keyed("key", MINUTE);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
-    let conn = Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     let seq = "SELECT seq FROM dq_job WHERE id = ?1";
     let seq: i64 = conn.query_row(seq, [job.id.to_bytes()], |row| row.get(0)).unwrap();
     assert_eq!(conn.execute(sql, [seq]).unwrap(), 1);
@@ -54,7 +48,7 @@ async fn a_lease_without_its_job_is_dropped_when_it_expires() {
     let wants = [Want::new(other, 1, MINUTE)];
     let params = ClaimParams::new(&wants, 1, "test");
     assert_eq!(backend.claim(params).await.unwrap().jobs.len(), 1);
-    assert_eq!(count(&fixture, "dq_lease"), 1, "only that of the other queue");
+    assert_eq!(fixture.integer("SELECT count(*) FROM dq_lease"), 1, "only that of the other queue");
 }
 
 #[tokio::test]
@@ -79,7 +73,7 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     fixture.clock.advance(MINUTE);
     // Jobs with expired leases are due again; the deleted job's entry is not.
     assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
-    assert_eq!(count(&fixture, "dq_due"), 0);
+    assert_eq!(fixture.integer("SELECT count(*) FROM dq_due"), 0);
 }
 
 #[tokio::test]
@@ -91,7 +85,7 @@ async fn a_purge_counts_only_jobs_that_exist() {
     let purge = Operation::Purge { queue: &queue() };
     assert_eq!(backend.operate(purge).await.unwrap().affected, 1);
     let removed = backend.stats(&[queue()]).await.unwrap()[0].totals.unwrap().removed;
-    assert_eq!((removed, count(&fixture, "dq_due")), (1, 0));
+    assert_eq!((removed, fixture.integer("SELECT count(*) FROM dq_due")), (1, 0));
     let _ = backend.schedule(vec![fixture.job(MINUTE)]).await.unwrap();
     assert_eq!(backend.stats(&[queue()]).await.unwrap()[0].scheduled, 1);
 }
@@ -108,7 +102,7 @@ async fn a_job_without_its_entry_can_be_cancelled_rescheduled_and_replaced() {
                 "cancel" => {
                     let cancelled = backend.cancel(&[target]).await.unwrap();
                     assert_eq!(cancelled, [Cancelled::Cancelled], "{sql}");
-                    assert_eq!(count(&fixture, "dq_job"), 0, "{sql}");
+                    assert_eq!(fixture.integer("SELECT count(*) FROM dq_job"), 0, "{sql}");
                     None
                 }
                 "reschedule" => {
@@ -129,7 +123,7 @@ async fn a_job_without_its_entry_can_be_cancelled_rescheduled_and_replaced() {
             let claimed = claim(&backend, 9).await.jobs;
             let claimed: Vec<_> = claimed.iter().map(|leased| leased.job.id).collect();
             assert_eq!(claimed, Vec::from_iter(expected), "{change} after {sql}");
-            assert_eq!(count(&fixture, "dq_due"), 0, "{change} after {sql}");
+            assert_eq!(fixture.integer("SELECT count(*) FROM dq_due"), 0, "{change} after {sql}");
         }
     }
 }

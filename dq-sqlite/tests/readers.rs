@@ -1,4 +1,4 @@
-//! Reads never write, even with expired leases; reads whose caller has stopped waiting.
+//! Reads never write, even with expired leases.
 
 use std::time::Duration;
 
@@ -8,32 +8,6 @@ use dq_core::{
     Backend, BrowseParams, Clock, Due, ErrorKind, JobRef, JobState, JobView, NewJob, Page,
 };
 use dq_sqlite::SqliteBackend;
-
-/// As in `backend.rs`.
-const READERS: usize = 4;
-
-#[tokio::test]
-async fn abandoned_reads_keep_their_permits_until_they_end() {
-    let fixture = Fixture::new();
-    let (backend, blocking_clock) = fixture.open_with_blocking_clock().await;
-    blocking_clock.block();
-    let queues = [queue()];
-    for _ in 0..3 * READERS {
-        let read = backend.stats(&queues);
-        let abandoned = tokio::time::timeout(Duration::from_millis(20), read).await;
-        assert!(abandoned.is_err());
-    }
-    blocking_clock.wait_for_blocked(READERS).await;
-
-    let close = backend.close();
-    tokio::pin!(close);
-    let closed = tokio::time::timeout(Duration::from_millis(50), close.as_mut()).await;
-    let reading = blocking_clock.blocked_callers();
-    blocking_clock.unblock();
-    assert_eq!(reading, READERS);
-    assert!(closed.is_err(), "closed while reads were running");
-    close.await.unwrap();
-}
 
 /// All pages of a listing, two jobs per page.
 async fn browse(backend: &SqliteBackend, state: JobState) -> Vec<JobView> {
@@ -101,9 +75,8 @@ async fn an_expired_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
     // As if the clock had been ahead when the job was scheduled.
-    let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
     let due = fixture.clock.now() + 5 * MINUTE;
-    conn.execute("UPDATE dq_job SET due = ?1", [due.as_millis()]).unwrap();
+    fixture.execute(&format!("UPDATE dq_job SET due = {}", due.as_millis()));
     fixture.clock.advance(MINUTE);
     let counts = stats(&backend).await;
     assert_eq!((counts.scheduled, counts.ready, counts.next_due), (1, 0, Some(due)));

@@ -1,12 +1,10 @@
 //! A file that is deleted, moved or replaced while the store is open.
 #![cfg(unix)]
 
-use crate::common;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use crate::common::{Fixture, assert_kind, claim, open_store, queue, stats};
+use crate::common::{self, Fixture, assert_kind, claim, open_store, queue, stats};
 use dq_core::{Backend, Due, Error, ErrorKind, Result, Scheduled};
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
@@ -79,10 +77,8 @@ async fn calls_fail_while_another_file_has_the_name() {
 async fn a_store_is_not_created_again_after_a_failed_commit() {
     let (fixture, backend) = open_store().await;
     let _ = schedule(&fixture, &backend).await.unwrap();
-    let conn = Connection::open(fixture.path()).unwrap();
-    common::fail_commits(&conn);
+    common::fail_commits(&fixture, "INSERT ON dq_job");
     assert_kind(schedule(&fixture, &backend).await, ErrorKind::OutcomeUnknown);
-    drop(conn);
     let elsewhere = fixture.dir.path().join("elsewhere.db");
     fs::rename(fixture.path(), &elsewhere).unwrap();
 
@@ -91,42 +87,15 @@ async fn a_store_is_not_created_again_after_a_failed_commit() {
     assert!(!fixture.path().exists(), "no call creates another file");
 
     fs::rename(&elsewhere, fixture.path()).unwrap();
-    let conn = Connection::open(fixture.path()).unwrap();
-    common::let_commits_succeed(&conn);
+    common::let_commits_succeed(&fixture);
     let _ = schedule(&fixture, &backend).await.unwrap();
     assert_eq!(stats(&backend).await.ready, 2);
-}
-
-#[tokio::test]
-async fn a_commit_to_a_file_that_was_moved_meanwhile_is_not_acknowledged() {
-    let fixture = Fixture::new();
-    let (backend, clock) = fixture.open_with_blocking_clock().await;
-    let backend = Arc::new(backend);
-    let job = fixture.job(Due::NOW);
-    clock.block();
-    // The writer reads the time after beginning the transaction.
-    let call = tokio::spawn({
-        let (backend, job) = (Arc::clone(&backend), job.clone());
-        async move { backend.schedule(vec![job]).await }
-    });
-    clock.wait_for_blocked(1).await;
-    let elsewhere = fixture.dir.path().join("elsewhere.db");
-    fs::rename(fixture.path(), &elsewhere).unwrap();
-    clock.unblock();
-    let error = call.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
-    assert!(error.message().contains("deleted or moved"), "{error}");
-
-    fs::rename(&elsewhere, fixture.path()).unwrap();
-    let repeated = backend.schedule(vec![job]).await.unwrap();
-    assert!(matches!(repeated[..], [Scheduled::Created(_)]), "{repeated:?}");
-    assert_eq!(stats(&*backend).await.ready, 1, "the file had the job");
 }
 
 /// Copies the store to another file, as a backup.
 fn copy(fixture: &Fixture) -> PathBuf {
     let copy = fixture.dir.path().join("copy.db");
-    let conn = Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     conn.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
     Connection::open(&copy).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
     copy
@@ -147,7 +116,7 @@ async fn a_transaction_in_a_copy_of_the_file_is_refused() {
     let _ = schedule(&fixture, &backend).await.unwrap();
     let mut conn = Connection::open(copy(&fixture)).unwrap();
     assert_in_another_file(&backend, &fixture, &mut conn);
-    let mut conn = Connection::open(fixture.path()).unwrap();
+    let mut conn = fixture.conn();
     let transaction = conn.transaction().unwrap();
     for _ in 0..2 {
         let scheduled = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap();
@@ -160,7 +129,7 @@ async fn a_transaction_in_a_copy_of_the_file_is_refused() {
 #[tokio::test]
 async fn jobs_of_the_callers_transaction_are_refused_while_the_file_is_gone() {
     let (fixture, backend) = open_store().await;
-    let mut conn = Connection::open(fixture.path()).unwrap();
+    let mut conn = fixture.conn();
     let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     fs::remove_file(fixture.path()).unwrap();
     let error = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap_err();

@@ -30,7 +30,7 @@ async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
     let (fixture, backend) = open_store().await;
     let (bad, good) = (fixture.job(Due::NOW), fixture.job(Due::NOW));
     let _ = backend.schedule(vec![bad.clone(), good.clone()]).await.unwrap();
-    let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     conn.execute("UPDATE dq_job SET headers = 'nonsense' WHERE seq = 1", []).unwrap();
     let claimed = claim(&backend, 10).await;
     assert_eq!(claimed.jobs.len(), 1);

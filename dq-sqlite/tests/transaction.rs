@@ -7,7 +7,7 @@ use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
 
 fn open(fixture: &Fixture) -> Connection {
-    let conn = Connection::open(fixture.path()).unwrap();
+    let conn = fixture.conn();
     conn.execute_batch("CREATE TABLE IF NOT EXISTS orders (id INTEGER)").unwrap();
     conn
 }

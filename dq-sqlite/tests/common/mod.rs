@@ -1,18 +1,15 @@
-//! A fixture for stores: a directory for the database, a virtual clock, and job ids from a fixed
-//! seed. Calls and assertions that the tests share.
+//! A store's fixture, and calls and assertions that the tests share.
 
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
     Backend, BrowseParams, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, HistoryLimit,
     HistoryLimits, JobId, JobKey, JobState, LeasedJob, NewJob, QueueName, QueueStats, Settlement,
-    SystemClock, Timestamp, Verdict, VirtualClock, Want,
+    SystemClock, Verdict, VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -32,6 +29,20 @@ impl Fixture {
 
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("jobs.db")
+    }
+
+    /// Another connection to the file.
+    pub(crate) fn conn(&self) -> Connection {
+        Connection::open(self.path()).unwrap()
+    }
+
+    pub(crate) fn execute(&self, sql: &str) {
+        self.conn().execute_batch(sql).unwrap();
+    }
+
+    /// The number that a query returns.
+    pub(crate) fn integer(&self, sql: &str) -> i64 {
+        self.conn().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
     pub(crate) fn config(&self) -> SqliteConfig {
@@ -54,24 +65,13 @@ impl Fixture {
         SqliteBackend::open(&config, &self.environment()).await.unwrap()
     }
 
-    /// Opens a store without history, with a clock that can block it. The fixture's own clock never
-    /// blocks.
-    pub(crate) async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
-        let blocking_clock =
-            Arc::new(BlockingClock { clock: self.clock.clone(), ..BlockingClock::default() });
-        let environment = Environment::new(blocking_clock.clone(), self.entropy.clone());
-        (SqliteBackend::open(&self.config(), &environment).await.unwrap(), blocking_clock)
-    }
-
     /// Makes the store fail for jobs with this payload.
     pub(crate) fn reject_payload(&self, payload: &str) {
-        let conn = Connection::open(self.path()).unwrap();
-        conn.execute_batch(&format!(
+        self.execute(&format!(
             "CREATE TRIGGER reject_payload BEFORE INSERT ON dq_job \
              WHEN CAST(NEW.payload AS TEXT) = '{payload}' \
              BEGIN SELECT RAISE(ABORT, 'rejected payload'); END"
-        ))
-        .unwrap();
+        ));
     }
 
     pub(crate) async fn open_error(&self, config: &SqliteConfig) -> dq_core::Error {
@@ -141,70 +141,13 @@ pub(crate) fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: 
     assert_eq!(result.unwrap_err().kind(), kind);
 }
 
-/// A clock that can block its callers.
-///
-/// A reader reads it once per transaction, and so does the writer. So each blocked caller is a
-/// transaction. The writer has then taken its tasks: later writes go into the next transaction.
-#[derive(Debug, Default)]
-pub(crate) struct BlockingClock {
-    clock: Arc<VirtualClock>,
-    blocked: AtomicBool,
-    callers: AtomicUsize,
-}
-
-impl BlockingClock {
-    pub(crate) fn block(&self) {
-        self.blocked.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn unblock(&self) {
-        self.blocked.store(false, Ordering::SeqCst);
-    }
-
-    pub(crate) fn blocked_callers(&self) -> usize {
-        self.callers.load(Ordering::SeqCst)
-    }
-
-    pub(crate) async fn wait_for_blocked(&self, count: usize) {
-        let start = Instant::now();
-        while self.blocked_callers() < count {
-            if start.elapsed() > TEST_TIMEOUT {
-                let blocked = self.blocked_callers();
-                // The runtime waits for the blocked threads when the test ends.
-                self.unblock();
-                panic!("{blocked} callers are blocked, not {count}");
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-}
-
-impl Clock for BlockingClock {
-    fn now(&self) -> Timestamp {
-        self.callers.fetch_add(1, Ordering::SeqCst);
-        while self.blocked.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.callers.fetch_sub(1, Ordering::SeqCst);
-        self.clock.now()
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.clock.elapsed()
-    }
-
-    fn sleep_until(&self, until: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.clock.sleep_until(until)
-    }
-}
-
 /// Holds SQLite's write lock. The first write waits for it, and later writes gather behind the
 /// first.
 pub(crate) struct WriteLock(pub Connection);
 
 impl WriteLock {
     pub(crate) fn acquire(fixture: &Fixture) -> Self {
-        let conn = Connection::open(fixture.path()).unwrap();
+        let conn = fixture.conn();
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
         Self(conn)
     }
@@ -214,16 +157,16 @@ impl WriteLock {
     }
 }
 
-/// Makes commits that store a job fail, by a foreign key violation checked only at the commit.
-pub(crate) fn fail_commits(conn: &Connection) {
-    conn.execute_batch(
+/// Makes commits that `event` a row fail, by a foreign key violation checked only at the commit. The
+/// event is such as `INSERT ON dq_job`.
+pub(crate) fn fail_commits(fixture: &Fixture, event: &str) {
+    fixture.execute(&format!(
         "CREATE TABLE parent (id INTEGER PRIMARY KEY);
          CREATE TABLE child (id REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
-         CREATE TRIGGER dangle AFTER INSERT ON dq_job BEGIN INSERT INTO child VALUES (1); END",
-    )
-    .unwrap();
+         CREATE TRIGGER dangle AFTER {event} BEGIN INSERT INTO child VALUES (1); END"
+    ));
 }
 
-pub(crate) fn let_commits_succeed(conn: &Connection) {
-    conn.execute_batch("DROP TRIGGER dangle").unwrap();
+pub(crate) fn let_commits_succeed(fixture: &Fixture) {
+    fixture.execute("DROP TRIGGER dangle");
 }
