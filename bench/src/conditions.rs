@@ -9,70 +9,41 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+/// Names and values, in the order in which they are printed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Conditions {
-    date: String,
-    revision: String,
-    cpu: String,
-    cores: usize,
-    memory: String,
-    kernel: String,
-    file_system: String,
-    rustc: String,
-    sqlite: &'static str,
-    /// The measured servers and their settings.
-    pub(crate) servers: BTreeSet<String>,
-    load_before: String,
-    load_after: String,
-    quick: bool,
-}
+pub(crate) struct Conditions(Vec<(&'static str, String)>);
 
 impl Conditions {
     /// Reads the conditions. `dir` is for the run's files.
     pub(crate) fn observe(dir: &Path, quick: bool) -> Self {
-        Self {
-            date: dq::Timestamp::from(SystemTime::now()).to_string(),
-            revision: output("git", &["describe", "--always", "--dirty"]),
-            cpu: field("/proc/cpuinfo", "model name"),
-            cores: std::thread::available_parallelism().map_or(0, usize::from),
-            memory: field("/proc/meminfo", "MemTotal"),
-            kernel: read("/proc/sys/kernel/osrelease"),
-            file_system: file_system(dir),
-            rustc: output("rustc", &["--version"]),
-            sqlite: dq::sqlite::rusqlite::version(),
-            servers: BTreeSet::new(),
-            load_before: read("/proc/loadavg"),
-            load_after: String::new(),
-            quick,
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let mut conditions = vec![
+            ("date", dq::Timestamp::from(SystemTime::now()).to_string()),
+            ("revision", output("git", &["describe", "--always", "--dirty"])),
+            ("CPU", format!("{}, {cores} cores", field("/proc/cpuinfo", "model name"))),
+            ("memory", field("/proc/meminfo", "MemTotal")),
+            ("kernel", read("/proc/sys/kernel/osrelease")),
+            ("file system", file_system(dir)),
+            ("compiler", format!("{}, release profile", output("rustc", &["--version"]))),
+            ("SQLite", dq::sqlite::rusqlite::version().to_owned()),
+            ("load average", read("/proc/loadavg")),
+        ];
+        if quick {
+            conditions.push(("QUICK", "small sizes; the figures are meaningless".to_owned()));
         }
+        Self(conditions)
     }
 
-    pub(crate) fn finish(&mut self) {
-        self.load_after = read("/proc/loadavg");
+    /// Adds the measured servers and their settings, and the load at the end.
+    pub(crate) fn finish(&mut self, servers: BTreeSet<String>) {
+        self.0.extend(servers.into_iter().map(|server| ("server", server)));
+        self.0.push(("… at the end", read("/proc/loadavg")));
     }
 }
 
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "date         {}", self.date)?;
-        writeln!(f, "revision     {}", self.revision)?;
-        writeln!(f, "CPU          {}, {} cores", self.cpu, self.cores)?;
-        writeln!(f, "memory       {}", self.memory)?;
-        writeln!(f, "kernel       {}", self.kernel)?;
-        writeln!(f, "file system  {}", self.file_system)?;
-        writeln!(f, "compiler     {}, release profile", self.rustc)?;
-        writeln!(f, "SQLite       {}", self.sqlite)?;
-        for server in &self.servers {
-            writeln!(f, "server       {server}")?;
-        }
-        writeln!(f, "load average {}", self.load_before)?;
-        if !self.load_after.is_empty() {
-            writeln!(f, "… at the end {}", self.load_after)?;
-        }
-        if self.quick {
-            writeln!(f, "QUICK: small sizes; the figures are meaningless")?;
-        }
-        Ok(())
+        self.0.iter().try_for_each(|(name, value)| writeln!(f, "{name:<12} {value}"))
     }
 }
 

@@ -170,7 +170,7 @@ fn bench(options: &Options) -> Result<()> {
     fs::create_dir_all(&options.dir)?;
     let mut conditions = Conditions::observe(&options.dir, options.quick);
     println!("{conditions}");
-    let mut figures = Vec::new();
+    let (mut figures, mut servers) = (Vec::new(), BTreeSet::new());
     let is_selected =
         |name: &str| options.only.is_empty() || options.only.iter().any(|only| selects(only, name));
     for (name, ..) in MEASUREMENTS.iter().filter(|(name, ..)| is_selected(name)) {
@@ -184,10 +184,10 @@ fn bench(options: &Options) -> Result<()> {
         }
         let measured = fs::read(dir.path().join(FIGURES))?;
         let measured: Measured = serde_json::from_slice(&measured)?;
-        conditions.servers.extend(measured.servers);
+        servers.extend(measured.servers);
         figures.extend(measured.figures.into_iter().map(|figure| (group(name), figure)));
     }
-    conditions.finish();
+    conditions.finish(servers);
     let head = ["group", "figure", "value", "ratio", "target", "met"].map(str::to_owned);
     let row =
         |(group, figure): &(&str, Figure)| [vec![(*group).to_owned()], figure.cells()].concat();

@@ -68,7 +68,7 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     Finding::new(Severity::Error, "sqlite.unreadable", error.message(), remedy)
 }
 
-/// `why` says what is wrong with the name.
+/// `why` is the reason why the name is invalid.
 fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
     Finding::new(
         Severity::Error,
@@ -77,8 +77,9 @@ fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
             "{why}; the jobs of this queue, with q = {queue_id}, can neither run nor be listed"
         ),
         format!(
-            "correct `name` where `q` is {queue_id} in the queue table; schedule through this library, \
-             or in plain SQL through the view, which validates names"
+            "correct `name` where `q` is {queue_id} in the queue table, and restart the programs that \
+             use the file; schedule through this library, or in plain SQL through the view, which \
+             validates names"
         ),
     )
 }

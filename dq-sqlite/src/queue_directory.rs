@@ -1,77 +1,44 @@
 //! All queue ids, in memory: a call that names thousands of queues looks none of them up and visits
-//! only those with jobs.
+//! only queues with jobs.
 
 use std::collections::HashMap;
 
 use dq_core::{QueueName, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::StoreResult;
 use crate::row;
 use crate::statements::Statements;
 
-/// The ids of all queues. This crate only adds queues, and ids grow, so the newest row shows a
-/// change.
+/// The ids of all queues with a valid name.
 #[derive(Debug, Default)]
 pub(crate) struct QueueDirectory {
     ids: HashMap<QueueName, i64>,
-    newest: Option<QueueRow>,
-    /// The ids of queues with an invalid name. Another program may correct a name, which leaves the
-    /// newest row unchanged.
-    invalid: Vec<i64>,
-}
-
-/// The name, unless it is invalid, and the id.
-type QueueRow = (Option<QueueName>, i64);
-
-fn queue(row: &Row<'_>) -> rusqlite::Result<QueueRow> {
-    Ok((valid_name(row)?, row.get(1)?))
-}
-
-fn valid_name(row: &Row<'_>) -> rusqlite::Result<Option<QueueName>> {
-    Ok(row::queue_name(row.get_ref(0)?).ok())
+    /// The stored name and id of the newest queue. This crate only adds queues, and ids grow.
+    newest: Option<(Vec<u8>, i64)>,
 }
 
 impl QueueDirectory {
     /// Reads the queues again if the newest row has changed: a queue was added, or a backup was
-    /// restored. Otherwise reads only the queues with an invalid name.
+    /// restored.
     pub(crate) fn refresh(
         &mut self,
         conn: &Connection,
         statements: &Statements,
     ) -> StoreResult<()> {
-        let newest =
-            conn.prepare_cached(&statements.newest_queue)?.query_row([], queue).optional()?;
-        if newest == self.newest {
-            return self.refresh_invalid(conn, statements);
+        let newest = conn
+            .prepare_cached(&statements.newest_queue)?
+            .query_row([], |row| Ok((row.get_ref(0)?.as_bytes()?.to_vec(), row.get(1)?)))
+            .optional()?;
+        if newest != self.newest {
+            let mut names = conn.prepare_cached(&statements.queue_names)?;
+            let ids = names.query_map([], |row| {
+                Ok(row::queue_name(row.get_ref(0)?).ok().zip(Some(row.get(1)?)))
+            })?;
+            self.ids =
+                ids.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?;
+            self.newest = newest;
         }
-        let mut directory = Self { newest, ..Self::default() };
-        for queue in conn.prepare_cached(&statements.queue_names)?.query_map([], queue)? {
-            match queue? {
-                (Some(name), queue_id) => {
-                    directory.ids.insert(name, queue_id);
-                }
-                (None, queue_id) => directory.invalid.push(queue_id),
-            }
-        }
-        *self = directory;
-        Ok(())
-    }
-
-    /// Adds the queues whose names have become valid.
-    fn refresh_invalid(&mut self, conn: &Connection, statements: &Statements) -> StoreResult<()> {
-        let mut still_invalid = Vec::new();
-        for queue_id in &self.invalid {
-            let mut find = conn.prepare_cached(&statements.name_queue)?;
-            match find.query_row([queue_id], valid_name).optional()?.flatten() {
-                Some(name) => {
-                    self.ids.insert(name, *queue_id);
-                }
-                None => still_invalid.push(*queue_id),
-            }
-        }
-        // Only now, so that an error loses no id.
-        self.invalid = still_invalid;
         Ok(())
     }
 
@@ -151,58 +118,24 @@ mod tests {
     use super::*;
     use crate::schema;
 
-    fn names(ids: impl IntoIterator<Item = usize>) -> Vec<QueueName> {
-        ids.into_iter().map(|id| QueueName::new(format!("q{id}")).unwrap()).collect()
-    }
-
-    fn store(queues: usize) -> (Connection, Statements) {
+    #[test]
+    fn added_and_restored_queues_are_found_and_invalid_names_left_out() {
         let mut conn = Connection::open_in_memory().unwrap();
         schema::ensure(&mut conn, "dq_").unwrap();
-        for name in names(1..=queues) {
-            conn.execute("INSERT INTO dq_queue (name) VALUES (?1)", [name.as_str()]).unwrap();
-        }
-        (conn, Statements::new("dq_"))
-    }
-
-    fn ids_of(directory: &QueueDirectory, name: &str) -> Vec<usize> {
-        let set = directory.find([QueueName::new(name).unwrap()].iter());
-        set.queues.iter().map(|(id, _)| *id as usize).collect()
-    }
-
-    #[test]
-    fn added_and_restored_queues_are_found() {
-        let (conn, statements) = store(2);
+        let statements = Statements::new("dq_");
         let mut directory = QueueDirectory::default();
-        directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "q2"), [2]);
-
-        conn.execute("INSERT INTO dq_queue (name) VALUES ('q3')", []).unwrap();
-        directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "q3"), [3]);
-
+        // Returns the id of the queue `q3` after a change.
+        let mut found_after = |sql: &str| {
+            conn.execute_batch(sql).unwrap();
+            directory.refresh(&conn, &statements).unwrap();
+            let set = directory.find([QueueName::new("q3").unwrap()].iter());
+            set.queues.first().map(|(id, _)| *id)
+        };
+        let insert = "INSERT INTO dq_queue (name) VALUES";
+        assert_eq!(found_after(&format!("{insert} ('q1'), ('a' || char(10))")), None);
+        assert_eq!(found_after(&format!("{insert} ('q3')")), Some(3));
         // A backup with two queues is restored, and other queues are added.
-        conn.execute_batch(
-            "DELETE FROM dq_queue WHERE q > 2; INSERT INTO dq_queue (name) VALUES ('x'), ('q3')",
-        )
-        .unwrap();
-        directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "q3"), [4]);
-    }
-
-    #[test]
-    fn only_queues_with_an_invalid_name_are_read_again_while_the_newest_row_is_unchanged() {
-        let (conn, statements) = store(2);
-        conn.execute("INSERT INTO dq_queue (name) VALUES ('a' || char(10)), ('newest')", [])
-            .unwrap();
-        let mut directory = QueueDirectory::default();
-        directory.refresh(&conn, &statements).unwrap();
-
-        conn.execute("UPDATE dq_queue SET name = 'renamed' WHERE q = 1", []).unwrap();
-        directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "q1"), [1], "the map is kept");
-
-        conn.execute("UPDATE dq_queue SET name = 'corrected' WHERE q = 3", []).unwrap();
-        directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "corrected"), [3]);
+        let restored = format!("DELETE FROM dq_queue WHERE q > 2; {insert} ('x'), ('q3')");
+        assert_eq!(found_after(&restored), Some(4));
     }
 }

@@ -3,21 +3,20 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
+use crate::common::{Fixture, queue, stats};
 use dq_core::{
-    Announcement, Backend, BrowseParams, Clock, DeadKind, DeadReason, Due, Ending, FencingToken,
+    Backend, BrowseParams, Clock, DeadKind, Due, Ending, FencingToken,
     JobId, JobKey, JobRef, JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement,
     Verdict,
 };
 
-/// Written by [`write_the_file`] at version 1.
+/// Written at version 1, with jobs in each state. Keep it: a later version writes a different file.
 const FILE: &[u8] = include_bytes!("fixtures/format-1.db");
 
 /// The running job's token.
 const TOKEN: FencingToken = FencingToken(1_704_067_201_000_003);
 
 const SECOND: Duration = Duration::from_secs(1);
-const DAY: Duration = Duration::from_secs(86_400);
 
 fn id(last: u8) -> JobId {
     format!("01900000-0000-7000-8000-0000000000{last:02x}").parse().unwrap()
@@ -28,44 +27,6 @@ fn job(last: u8) -> NewJob {
     let mut job = NewJob::new(id(last), queue(), Due::NOW, vec![last].into()).key(key);
     job.headers.insert("tenant", "acme");
     job
-}
-
-/// Writes `target/format-1.db`. Keep the stored fixture: a later version writes a different file.
-#[tokio::test]
-#[ignore = "writes the file that the other tests read"]
-async fn write_the_file() {
-    let (fixture, backend) = open_store().await;
-    let jobs = vec![job(1).remember(365 * DAY), job(2), job(3), job(4), job(5)];
-    let _ = backend.schedule(jobs).await.unwrap();
-    fixture.clock.advance(SECOND);
-    let leased = claim(&backend, 5).await.jobs;
-    fixture.clock.advance(SECOND);
-    for leased in &leased {
-        let verdict = match leased.job.id {
-            job if job == id(1) => Verdict::Done,
-            job if job == id(2) => Verdict::Snooze(Due::NOW),
-            job if job == id(3) => Verdict::retry(Due::After(MINUTE), "connect refused"),
-            job if job == id(4) => {
-                println!("the token of the running job: {:?}", leased.token);
-                continue;
-            }
-            _ => Verdict::retry(Due::NOW, "connect refused"),
-        };
-        settle(&backend, leased, verdict).await;
-    }
-    for leased in claim(&backend, 2).await.jobs {
-        let reason = DeadReason::new(DeadKind::Rejected, "no such host");
-        let verdict = match leased.job.id {
-            job if job == id(2) => Verdict::skip("it is paid"),
-            _ => Verdict::Dead { reason, failed: true },
-        };
-        settle(&backend, &leased, verdict).await;
-    }
-    let announcement = Announcement::new("web-1", b"{\"host\":\"a\"}".to_vec(), 365 * DAY);
-    backend.announce(announcement).await.unwrap();
-    backend.close().await.unwrap();
-    let target = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/format-1.db");
-    fs::copy(fixture.path(), target).unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{Fixture, MINUTE, open_store, settle};
 use dq_core::{
-    Backend, ClaimParams, Claimed, Clock, Due, NewJob, Operation, QueueName, Verdict, Want,
+    Backend, ClaimParams, Claimed, Due, NewJob, Operation, QueueName, Verdict, Want,
 };
 use dq_sqlite::SqliteBackend;
 
@@ -97,18 +97,4 @@ async fn a_claim_sees_the_commits_and_queues_of_other_processes_at_once() {
         let _ = one.schedule(vec![job(&fixture, 9, 10 * MINUTE)]).await.unwrap();
         assert_eq!(queues(&claim_from(&one, 0..100, 1, 9).await), [8], "in round {round}");
     }
-}
-
-#[tokio::test]
-async fn listeners_of_many_queues_are_notified_of_a_commit_of_another_process() {
-    let fixture = Fixture::new();
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let all: Vec<QueueName> = (0..300).map(name).collect();
-    let mut wakeups = one.listen(&all).await.unwrap();
-    let later = Duration::from_secs(7);
-    let _ = other
-        .schedule(vec![job(&fixture, 299, later), job(&fixture, 300, Due::NOW)])
-        .await
-        .unwrap();
-    assert_eq!(wakeups.next().await.due, fixture.clock.now() + later);
 }

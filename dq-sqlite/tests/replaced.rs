@@ -101,21 +101,20 @@ fn copy(fixture: &Fixture) -> PathBuf {
     copy
 }
 
-fn assert_in_another_file(backend: &SqliteBackend, fixture: &Fixture, conn: &mut Connection) {
-    for behavior in [TransactionBehavior::Immediate, TransactionBehavior::Deferred] {
-        let transaction = conn.transaction_with_behavior(behavior).unwrap();
-        let error = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        assert!(error.message().contains("another file"), "{error}");
-    }
-}
-
 #[tokio::test]
-async fn a_transaction_in_a_copy_of_the_file_is_refused() {
+async fn a_transaction_in_another_file_is_refused() {
     let (fixture, backend) = open_store().await;
     let _ = schedule(&fixture, &backend).await.unwrap();
-    let mut conn = Connection::open(copy(&fixture)).unwrap();
-    assert_in_another_file(&backend, &fixture, &mut conn);
+    let (other, _store) = open_store().await;
+    let copy = Connection::open(copy(&fixture)).unwrap();
+    for mut conn in [Connection::open_in_memory().unwrap(), other.conn(), copy] {
+        for behavior in [TransactionBehavior::Immediate, TransactionBehavior::Deferred] {
+            let transaction = conn.transaction_with_behavior(behavior).unwrap();
+            let error = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.message().contains("another file"), "{error}");
+        }
+    }
     let mut conn = fixture.conn();
     let transaction = conn.transaction().unwrap();
     for _ in 0..2 {

@@ -1,9 +1,9 @@
-//! Claims without due jobs, invalid rows, and a closed store.
+//! Claims without due jobs, and invalid rows.
 
 use std::time::Duration;
 
-use crate::common::{Fixture, MINUTE, WriteLock, assert_kind, claim, open_store, queue, stats};
-use dq_core::{Backend, DeadKind, Due, ErrorKind, JobRef};
+use crate::common::{Fixture, MINUTE, WriteLock, claim, open_store, queue, stats};
+use dq_core::{Backend, DeadKind, Due, JobRef};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -49,19 +49,4 @@ async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
     assert!(cause.starts_with(&format!("job {} could not be read", bad.id)), "{cause}");
     conn.execute("UPDATE dq_dead SET died = died - 90000000", []).unwrap();
     assert_eq!(quarantined().await, None, "it was 25 hours ago; a finding lasts a day");
-}
-
-#[tokio::test]
-async fn every_call_after_close_fails_with_closed() {
-    let (fixture, backend) = open_store().await;
-    let _ = backend.schedule(vec![fixture.job(SECOND)]).await.unwrap();
-    let listening = backend.listen(&[queue()]).await.unwrap();
-    backend.close().await.unwrap();
-    backend.close().await.unwrap();
-    drop(listening);
-    assert!(!fixture.dir.path().join("jobs.db-wal").exists(), "close removes the log");
-    assert_kind(backend.now().await, ErrorKind::Closed);
-    assert_kind(backend.schedule(vec![fixture.job(SECOND)]).await, ErrorKind::Closed);
-    assert_kind(backend.stats(&[]).await, ErrorKind::Closed);
-    assert_kind(backend.listen(&[queue()]).await, ErrorKind::Closed);
 }

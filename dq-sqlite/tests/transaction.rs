@@ -52,18 +52,6 @@ async fn conflicts_and_invalid_jobs_leave_the_transaction_open() {
 }
 
 #[tokio::test]
-async fn a_transaction_in_another_file_is_refused() {
-    let (fixture, backend) = open_store().await;
-    let other_fixture = Fixture::new();
-    let _other = other_fixture.open().await;
-    for mut conn in [Connection::open_in_memory().unwrap(), open(&other_fixture)] {
-        let tx = conn.transaction().unwrap();
-        let error = backend.schedule_in(&tx, vec![fixture.job(Due::NOW)]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    }
-}
-
-#[tokio::test]
 async fn plain_sql_schedules_with_the_same_rules() {
     let (fixture, backend) = open_store().await;
     assert_eq!(backend.schedule_sql(), SCHEDULE_SQL);

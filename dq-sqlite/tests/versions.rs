@@ -12,21 +12,6 @@ use dq_core::{
 };
 use dq_sqlite::rusqlite::TransactionBehavior;
 
-/// Columns and tables that a later version might add.
-const ADDITIONS: &str = "
-    ALTER TABLE dq_meta ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_queue ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_job ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_due ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_lease ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_dead ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_note ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_ended ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_pin ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE dq_runner ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
-    CREATE TABLE dq_later (x);
-    UPDATE dq_meta SET version = 2;";
-
 fn assert_outdated(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.message().contains("version 2 of"), "{error}");
@@ -38,7 +23,13 @@ async fn processes_use_tables_to_which_a_later_version_adds_as_before() {
     let fixture = Fixture::new();
     let running = fixture.open().await;
     full_life(&fixture, &running).await;
-    fixture.execute(ADDITIONS);
+    // Columns and a table that a later version might add.
+    for table in ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner"]
+    {
+        let column = "later INTEGER NOT NULL DEFAULT 1";
+        fixture.execute(&format!("ALTER TABLE dq_{table} ADD COLUMN {column}"));
+    }
+    fixture.execute("CREATE TABLE dq_later (x); UPDATE dq_meta SET version = 2");
     full_life(&fixture, &running).await;
     let started = fixture.open().await;
     assert_eq!(fixture.integer("SELECT version FROM dq_meta"), 2, "is not changed back");

@@ -64,11 +64,11 @@ pub(crate) fn run(options: Options) -> Result<()> {
     let plan = Plan { dir: files.path().to_owned(), quick: cfg!(debug_assertions) };
     let mut conditions = Conditions::observe(&dir, plan.quick);
     let store = Store::start(name, &plan.dir)?;
-    conditions.servers.extend(store.version());
     println!("{conditions}");
+    let server = store.version();
     let points = block_on(measure::points(&plan, &store, queues, &steps(pending)))?;
     drop(store);
-    conditions.finish();
+    conditions.finish(server.into_iter().collect());
     let report = Report { store: name, queues, conditions, points };
     let mut stem = format!("{name}-{pending}");
     if queues > 1 {
