@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
-use crate::run::Result;
+use crate::run::{Result, wait_with_limit};
 
 /// A client program with the arguments `URL LOG NAME MODE`. It stops when its standard input ends.
 #[derive(Debug, Clone)]
@@ -60,8 +60,8 @@ impl Crew {
         Self { url, dir, log_extension, running: Vec::new(), started: 0, ends: Ends::default() }
     }
 
-    /// Starts a process. Its name is the program's with the number of started processes.
-    pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result {
+    /// Starts a process and returns its index. Its name is the program's with a number.
+    pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result<usize> {
         self.started += 1;
         let name = format!("{}{}", program.name, self.started);
         let child = Command::new(&program.path)
@@ -73,17 +73,12 @@ impl Crew {
             .spawn()
             .map_err(|error| format!("{name} cannot be started: {error}"))?;
         self.running.push(Process { program: program.name, name, child });
-        Ok(())
+        Ok(self.running.len() - 1)
     }
 
-    /// The index of a running process, of which there is at least one, for a random number.
-    pub(crate) fn choose(&self, random: usize) -> usize {
-        random % self.running.len()
-    }
-
-    /// The index of the process started last.
-    pub(crate) fn last(&self) -> usize {
-        self.running.len() - 1
+    /// The number of running processes.
+    pub(crate) fn len(&self) -> usize {
+        self.running.len()
     }
 
     fn first_of(&self, program: &Program) -> Option<usize> {
@@ -159,21 +154,14 @@ impl Crew {
         self.dir.join(format!("{name}.{}", self.log_extension))
     }
 
-    /// Closes standard input, which tells a producer to stop, and waits. Kills the process after
-    /// [`STOP_LIMIT`].
+    /// Closes standard input, which tells a producer to stop, and waits.
     fn stop_process(&mut self, Process { name, mut child, .. }: Process) {
         drop(child.stdin.take());
-        let start = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && start.elapsed() < STOP_LIMIT {
-            thread::sleep(Duration::from_millis(20));
-        }
-        let failure = match child.try_wait() {
-            Ok(Some(status)) if status.success() => return,
-            Ok(Some(status)) => format!("{name} ended with {status}"),
-            Ok(None) => format!("{name} still ran {} s after it was to stop", STOP_LIMIT.as_secs()),
-            Err(error) => format!("{name}: {error}"),
+        let failure = match wait_with_limit(&name, &mut child, STOP_LIMIT) {
+            Ok(status) if status.success() => return,
+            Ok(status) => format!("{name} ended with {status}"),
+            Err(failure) => failure,
         };
-        kill(&mut child);
         self.ends.failures.push(failure);
         self.ends.crashed.push(name);
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Mutex;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -84,14 +84,13 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     Ok(())
 }
 
-/// Kills the command if it still runs after `limit`.
-pub(crate) fn run_with_limit(
+/// Waits for a process to end; kills it after `limit`, which is an error.
+pub(crate) fn wait_with_limit(
     name: &str,
-    command: &mut Command,
+    child: &mut Child,
     limit: Duration,
 ) -> Result<ExitStatus> {
     let failed = |error: std::io::Error| format!("{name}: {error}");
-    let mut child = command.spawn().map_err(failed)?;
     let start = Instant::now();
     while start.elapsed() < limit {
         if let Some(status) = child.try_wait().map_err(failed)? {

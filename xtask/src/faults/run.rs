@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::scene::Scene;
 use super::server::Server;
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
-use crate::run::{Result, cargo, new_run_dir, output, root, run_with_limit, step, target_dir};
+use crate::run::{Result, cargo, new_run_dir, output, root, step, target_dir, wait_with_limit};
 
 /// Client processes during a storm.
 const PROCESSES: usize = 3;
@@ -209,7 +209,8 @@ fn judge(program: &Program, url: &str, dir: &Path) -> Result<(bool, String)> {
     // Includes the defect: `miscounts` falsifies counts on reading, and only the judge reads them.
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
-    let status = run_with_limit("the judge", &mut command, JUDGE_LIMIT)?;
+    let mut child = command.spawn().map_err(failed)?;
+    let status = wait_with_limit("the judge", &mut child, JUDGE_LIMIT)?;
     let text = fs::read_to_string(&path).map_err(failed)?;
     match status.code() {
         Some(0) => Ok((false, text)),

@@ -35,7 +35,7 @@ impl Scene<'_> {
     /// Begins a fault and ends it, on a process, connection or server chosen at random.
     pub(super) fn inflict(&mut self, fault: Fault, rng: &mut SmallRng) -> Result {
         let random = rng.random_range(0..usize::from(u16::MAX));
-        let process = self.crew.choose(random);
+        let process = random % self.crew.len();
         let bytes = rng.random_range(0..MAX_BYTES);
         let lasts = Duration::from_millis(rng.random_range(FAULT_MILLIS));
         match fault {
@@ -47,8 +47,8 @@ impl Scene<'_> {
                 let mut wrong = self.program.clone();
                 wrong.environment.push(("DQ_FAULTS_CLOCK", "jumping".to_owned()));
                 self.crew.kill(process);
-                self.crew.start(&wrong, PRODUCE)?;
-                self.crew.await_log(self.crew.last());
+                let replacement = self.crew.start(&wrong, PRODUCE)?;
+                self.crew.await_log(replacement);
                 thread::sleep(CLOCK_ERROR + lasts);
             }
             Fault::FreezeProcess => {
