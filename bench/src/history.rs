@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use dq::backend::{Backend, backend_from_url};
 use dq::{HistoryLimit, HistoryLimits};
 
-use crate::measure::{block_on, medians, rate};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, block_on, medians, rate};
 use crate::store::{Store, environment};
 use crate::table::Figure;
 use crate::workload::{BATCH, PAYLOAD, Workload, a_week_ago, claim, drain, fill, settle};

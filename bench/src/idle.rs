@@ -7,8 +7,7 @@ use std::time::Duration;
 use dq::Dq;
 use dq::backend::{Backend, Layer};
 
-use crate::measure::{Stopwatch, block_on, in_task, millis};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, Stopwatch, block_on, in_task, millis};
 use crate::probe::Probe;
 use crate::store::{Store, open};
 use crate::table::Figure;

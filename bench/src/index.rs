@@ -16,8 +16,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use crate::measure::{median, micros, millis, thread_cpu};
-use crate::plan::{Plan, Result, progress};
+use crate::measure::{Plan, Result, median, micros, millis, progress, thread_cpu};
 use crate::store::Store;
 use crate::table::{Figure, grouped};
 use crate::workload::{WEEK, scatter};

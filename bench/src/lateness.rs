@@ -1,11 +1,10 @@
 //! Lateness: how long after its due time a handler starts, through the whole runner.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use dq::{Dq, Timestamp};
 
-use crate::measure::{Times, in_task, millis, rate};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, Times, in_task, millis, rate};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::Store;
 use crate::table::Figure;
@@ -18,6 +17,8 @@ pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let is_rabbit = store.rabbit().is_ok();
     let jobs = plan.full_or_quick(500, 20);
     let pending = if is_rabbit { plan.full_or_quick(100_000, 10_000) } else { 0 };
+    // RabbitMQ has no message for a job due within a second.
+    let delay = move |job| if is_rabbit { 1_000 } else { 5 + job % 7 };
     let times = in_task(async move {
         let dq = Dq::connect(&url).await?;
         let mut workload = Workload::keyless(24);
@@ -26,14 +27,12 @@ pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let producer = {
             let dq = dq.clone();
             tokio::spawn(async move {
-                for job in 0..jobs {
+                for number in 0..jobs as u64 {
                     // Not a whole number of milliseconds: jobs arrive at every fraction of the
                     // millisecond to which due times are rounded up.
                     tokio::time::sleep(Duration::from_micros(15_300)).await;
-                    // RabbitMQ has no message for a job due within a second.
-                    let delay = if is_rabbit { 1_000 } else { 5 + job as u64 % 7 };
                     let job = dq.schedule::<Bench>(String::new());
-                    let _ = job.after(Duration::from_millis(delay)).await?;
+                    let _ = job.after(Duration::from_millis(delay(number))).await?;
                 }
                 Result::Ok(())
             })
@@ -43,19 +42,19 @@ pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         dq.close().await?;
         Ok(probe.lateness())
     })?;
-    let what = match pending {
+    let situation = match pending {
         0 => "idle".to_owned(),
         _ => format!("1 s jobs behind {pending} of an hour"),
     };
-    Ok(figures(&format!("{}, {what}", store.name), &times, Some(target(store))))
+    Ok(figures(&format!("{}, {situation}", store.name), &times, Some(target(store))))
 }
 
-/// Milliseconds at the median and the 99th percentile.
-fn target(store: &Store) -> (f64, f64) {
+/// The most that is allowed at the median and at the 99th percentile, in milliseconds.
+fn target(store: &Store) -> [f64; 2] {
     match store.name {
-        "memory" | "sqlite" => (1.5, 5.0),
-        "rabbitmq" => (2.0, 10.0),
-        _ => (2.0, 8.0),
+        "memory" | "sqlite" => [1.5, 5.0],
+        "rabbitmq" => [2.0, 10.0],
+        _ => [2.0, 8.0],
     }
 }
 
@@ -97,25 +96,22 @@ pub(crate) fn at_once(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let mut all = Vec::new();
     for concurrency in [None, Some(256)] {
         let url = store.fresh()?;
-        let dq = in_task(async move { Ok(Dq::connect(&url).await?) })?;
-        let due = now() + lead;
-        let scheduling = dq.clone();
-        in_task(async move { schedule(&scheduling, jobs, due, |_| due).await })?;
+        let (dq, due) = in_task(async move {
+            let (dq, due) = (Dq::connect(&url).await?, now() + lead);
+            schedule(&dq, jobs, due, |_| due).await?;
+            Ok((dq, due))
+        })?;
         let probe = Probe::timing(jobs).concurrency(concurrency);
         let running = probe.clone();
-        let run = || {
-            in_task(async move {
-                running.run(&dq).await?;
-                let drained_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-                dq.close().await?;
-                Ok(drained_at)
-            })
+        let run_all = async move {
+            running.run(&dq).await?;
+            let drained = now().since(due);
+            dq.close().await?;
+            Ok(drained)
         };
-        let (drained_at, longest_call) = longest_call(store, run)?;
-        let due = Duration::from_millis(due.as_millis().unsigned_abs());
-        let drained = drained_at.saturating_sub(due);
-        let with = concurrency_name(concurrency);
-        let name = format!("{}, {jobs} due at once, {with}", store.name);
+        let (drained, longest_call) = longest_call(store, || in_task(run_all))?;
+        let slots = concurrency_name(concurrency);
+        let name = format!("{}, {jobs} due at once, {slots}", store.name);
         all.extend(figures(&name, &probe.lateness(), None));
         all.push(Figure::new(format!("{name}: until all are settled"), drained.as_secs_f64(), "s"));
         all.push(Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"));
@@ -149,7 +145,8 @@ fn longest_call<T>(
     Ok((result, Some(Duration::from_micros(longest.unwrap_or(0)))))
 }
 
-/// Schedules jobs. Fails if the first one, due at `first`, is due before the last is stored.
+/// Schedules jobs, each due as `due` says for its number. Fails if the first one, due at `first`, is
+/// due before the last is stored.
 async fn schedule(
     dq: &Dq,
     jobs: usize,
@@ -157,9 +154,9 @@ async fn schedule(
     due: impl Fn(usize) -> Timestamp,
 ) -> Result<()> {
     for from in (0..jobs).step_by(BULK) {
-        let bulk = from..jobs.min(from + BULK);
-        let job = |job| dq.schedule::<Bench>(String::new()).at(due(job));
-        dq.schedule_many(bulk.map(job)).await?;
+        let numbers = from..jobs.min(from + BULK);
+        let job = |number| dq.schedule::<Bench>(String::new()).at(due(number));
+        dq.schedule_many(numbers.map(job)).await?;
     }
     if now() > first {
         return Err("the first job was due before the last was stored".into());
@@ -168,13 +165,15 @@ async fn schedule(
 }
 
 /// Median, 99th percentile and maximum. `target` limits the first two, in milliseconds.
-fn figures(name: &str, times: &Times, target: Option<(f64, f64)>) -> Vec<Figure> {
-    let figure =
-        |what: &str, share| Figure::new(format!("{name}: {what}"), times.millis_at(share), "ms");
-    let [p50, p99] = [figure("p50", 0.5), figure("p99", 0.99)];
-    let [p50, p99] = match target {
-        Some((p50_target, p99_target)) => [p50.at_most(p50_target), p99.at_most(p99_target)],
-        None => [p50, p99],
+fn figures(name: &str, times: &Times, target: Option<[f64; 2]>) -> Vec<Figure> {
+    let quantiles = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
+    let limits = target.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+    let figure = |((quantile, share), limit): ((&str, f64), Option<f64>)| {
+        let figure = Figure::new(format!("{name}: {quantile}"), times.millis_at(share), "ms");
+        match limit {
+            Some(limit) => figure.at_most(limit),
+            None => figure,
+        }
     };
-    vec![p50, p99, figure("max", 1.0)]
+    quantiles.into_iter().zip(limits).map(figure).collect()
 }

@@ -12,7 +12,6 @@ mod measure;
 mod memory;
 mod path;
 mod peers;
-mod plan;
 mod probe;
 mod rabbit;
 mod redis;
@@ -32,7 +31,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
-use crate::plan::{CHILD, Plan, Result, START, child_process, progress};
+use crate::measure::{CHILD, Plan, Result, START, child_process, progress};
 use crate::store::Store;
 use crate::table::Figure;
 

@@ -2,8 +2,7 @@
 
 use dq::Dq;
 
-use crate::measure::{Stopwatch, block_on, medians, micros, rate, runtime};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, Stopwatch, block_on, medians, micros, rate, runtime};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::{Store, open};
 use crate::table::Figure;

@@ -2,8 +2,7 @@
 
 use dq::Dq;
 
-use crate::measure::{block_on, in_task, medians, micros, rate};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, block_on, in_task, medians, micros, rate};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::Store;
 use crate::table::Figure;

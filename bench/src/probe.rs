@@ -11,8 +11,7 @@ use dq::{
 use dq_core::sync::lock;
 use tokio::sync::Notify;
 
-use crate::measure::{Stopwatch, Times};
-use crate::plan::Result;
+use crate::measure::{Result, Stopwatch, Times};
 use crate::workload::{QUEUE, queues};
 
 dq::queue!(

@@ -16,8 +16,7 @@ use dq::{JobRef, Timestamp};
 
 pub(crate) use self::open::{READER, open, reader};
 use self::raw::Raw;
-use crate::measure::{Times, block_on, in_task, medians, micros, rate};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, Times, block_on, in_task, medians, micros, rate};
 use crate::store;
 use crate::store::Store;
 use crate::table::Figure;

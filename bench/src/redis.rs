@@ -12,8 +12,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use redis::aio::MultiplexedConnection;
 
 pub(crate) use self::transfer::transfer;
-use crate::measure::{block_on, in_task, medians, micros, rate};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, block_on, in_task, medians, micros, rate};
 use crate::store::{Store, open};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK, PAYLOAD, WEEK, Workload, a_week_ago, drain, fill, one_by_one};

@@ -12,8 +12,7 @@ use dq::{Cancelled, JobRef, NewJob};
 
 pub(crate) use self::crash::{VICTIM, victim};
 use self::reference::References;
-use crate::measure::{Times, block_on, in_task, rate};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, Times, block_on, in_task, rate};
 use crate::store::{Store, open};
 use crate::table::{Figure, grouped};
 use crate::workload::{

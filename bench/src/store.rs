@@ -1,7 +1,8 @@
 //! The stores to measure, each with a private server if it has one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +12,7 @@ use dq::config::Environment;
 use dq::{Entropy, SystemClock};
 use dq_servers::{RabbitMq, Redis, install};
 
-use crate::measure::{process_cpu, resident};
-use crate::plan::Result;
+use crate::measure::{Result, process_cpu, resident};
 
 pub(crate) struct Store {
     /// The backend's name, which is also its URL scheme.
@@ -25,8 +25,8 @@ enum Kind {
     /// A directory of its own.
     Files(PathBuf),
     Redis(Redis),
-    /// The virtual hosts in use, and the number made so far.
-    RabbitMq(RabbitMq, RefCell<Vec<String>>, Cell<usize>),
+    /// Each store is a virtual host, named by its number. The numbers in use.
+    RabbitMq(RabbitMq, RefCell<Range<usize>>),
 }
 
 /// What a call took.
@@ -53,7 +53,7 @@ impl Store {
                 install::rabbitmq()?;
                 // Pending messages exceed a test server's memory limit.
                 let options = RabbitMq::options().set("vm_memory_high_watermark.absolute", "4GB");
-                Kind::RabbitMq(options.start(), RefCell::default(), Cell::default())
+                Kind::RabbitMq(options.start(), RefCell::default())
             }
             _ => {
                 install::redis()?;
@@ -81,9 +81,10 @@ impl Store {
                 let options = if self.name == "redis-expiry" { "?configure=true" } else { "" };
                 format!("{}://{}/0{options}", self.name, redis.address())
             }
-            Kind::RabbitMq(rabbit, vhosts, _) => {
-                for vhost in vhosts.take() {
-                    rabbit.eval(&format!("rabbit_vhost:delete(<<\"{vhost}\">>, <<\"dq\">>)"));
+            Kind::RabbitMq(rabbit, vhosts) => {
+                for number in &mut *vhosts.borrow_mut() {
+                    rabbit
+                        .eval(&format!("rabbit_vhost:delete(<<\"bench-{number}\">>, <<\"dq\">>)"));
                 }
                 self.another()
             }
@@ -96,12 +97,10 @@ impl Store {
             Kind::Memory => "memory:".to_owned(),
             Kind::Files(dir) => format!("sqlite://{}/another.db", dir.display()),
             Kind::Redis(redis) => format!("{}?prefix=another", redis.url()),
-            Kind::RabbitMq(rabbit, vhosts, made) => {
-                let vhost = format!("bench-{}", made.get());
-                made.set(made.get() + 1);
-                let url = rabbit.vhost(&vhost);
-                vhosts.borrow_mut().push(vhost);
-                url
+            Kind::RabbitMq(rabbit, vhosts) => {
+                let number = vhosts.borrow().end;
+                vhosts.borrow_mut().end += 1;
+                rabbit.vhost(&format!("bench-{number}"))
             }
         }
     }

@@ -11,7 +11,7 @@ use dq::{Due, Entropy, JobKey, Lease, NewJob, QueueName, Settled, Timestamp, Ver
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::plan::Result;
+use crate::measure::Result;
 
 pub(crate) const QUEUE: &str = "BENCH";
 

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::peer::Peer;
 use super::worker::{Run, Worker};
-use crate::measure::micros;
-use crate::plan::Result;
+use crate::measure::{Result, micros};
 use crate::store::Store;
 use crate::table::grouped;
 
@@ -66,10 +65,7 @@ impl Sizes {
     };
 }
 
-fn in_future() -> Result<i64> {
-    millis_from_now(FAR)
-}
-
+/// A due time as the peers expect it.
 fn millis_from_now(after: Duration) -> Result<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)? + after;
     Ok(i64::try_from(since.as_millis())?)
@@ -89,7 +85,7 @@ fn busy_row(
 fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let (bytes, busy) = (store.bytes()?, store.cpu()?);
-    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", in_future()?, 0)?;
+    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", millis_from_now(FAR)?, 0)?;
     let jobs = sizes.bulk as f64;
     let bytes = (store.bytes()? - bytes) / jobs;
     let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), grouped(jobs / seconds))];
@@ -100,7 +96,7 @@ fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
 
 fn single(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
-    let seconds = peer.store(&store.address(), sizes.single, "single", in_future()?, 0)?;
+    let seconds = peer.store(&store.address(), sizes.single, "single", millis_from_now(FAR)?, 0)?;
     let rate = grouped(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
@@ -136,7 +132,7 @@ fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows
     for pending in pending {
         store.fresh()?;
         let address = store.address();
-        peer.store(&address, pending, "bulk", in_future()?, 0)?;
+        peer.store(&address, pending, "bulk", millis_from_now(FAR)?, 0)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
         // After all are stored.

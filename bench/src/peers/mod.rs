@@ -14,7 +14,7 @@ pub(crate) use own::run as own_program;
 pub(crate) use peer::OWN_PROGRAM;
 use peer::Peer;
 
-use crate::plan::Result;
+use crate::measure::Result;
 use crate::store::Store;
 use crate::table::markdown;
 

@@ -7,8 +7,7 @@ use dq::config::QueueSettings;
 use dq::{DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode, Schedule, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::block_on;
-use crate::plan::Result;
+use crate::measure::{Result, block_on};
 
 const QUEUE: &str = "JOBS";
 const CONCURRENCY: usize = 16;

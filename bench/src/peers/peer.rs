@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::plan::{CHILD, Result};
+use crate::measure::{CHILD, Result};
 
 /// The peers and their stores. Each store has its own table.
 pub(crate) const PEERS: [(&str, &str); 8] = [

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peer::Peer;
-use crate::plan::Result;
+use crate::measure::Result;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {

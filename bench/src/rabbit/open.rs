@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use dq::{JobId, JobRef};
 
-use crate::measure::{block_on, medians, millis, resident};
-use crate::plan::{Plan, Result, child_process, progress};
+use crate::measure::{Plan, Result, block_on, child_process, medians, millis, progress, resident};
 use crate::store::{self, Store};
 use crate::table::{Figure, grouped};
 use crate::workload::{HOUR, Workload, fill, queue};

@@ -10,7 +10,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
-use crate::plan::Result;
+use crate::measure::Result;
 use crate::workload::PAYLOAD;
 
 const QUEUE: &str = "raw";

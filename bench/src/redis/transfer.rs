@@ -12,8 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::{connect, send};
-use crate::measure::{block_on, median, millis};
-use crate::plan::{Plan, Result};
+use crate::measure::{Plan, Result, block_on, median, millis};
 use crate::store::{Store, open};
 use crate::table::{Figure, grouped};
 use crate::workload::{BATCH, PAYLOAD, WEEK, Workload, a_week_ago, claim, fill, now, settle};

@@ -7,8 +7,7 @@ use dq::{Dq, Due, JobRef, QueueName, Timestamp, Verdict};
 use serde::Serialize;
 
 use crate::idle::beside_idle_runner;
-use crate::measure::{Stopwatch, Times, millis, rate, resident};
-use crate::plan::{Plan, Result, progress};
+use crate::measure::{Plan, Result, Stopwatch, Times, millis, progress, rate, resident};
 use crate::probe::Probe;
 use crate::store::Store;
 use crate::workload::{self, BULK, PAYLOAD, Workload, fill, now};

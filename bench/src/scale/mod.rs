@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::conditions::Conditions;
-use crate::measure::block_on;
-use crate::plan::{Plan, Result, progress};
+use crate::measure::{Plan, Result, block_on, progress};
 use crate::store::Store;
 
 use report::Report;

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use dq::backend::Backend;
 
-use crate::measure::block_on;
-use crate::plan::{Plan, Result, child_process};
+use crate::measure::{Plan, Result, block_on, child_process};
 use crate::store::{Store, open};
 use crate::table::Figure;
 use crate::workload::{Workload, claim, now, queue};

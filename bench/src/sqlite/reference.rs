@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use dq::sqlite::rusqlite::{Connection, params};
 
-use crate::measure::rate;
-use crate::plan::{Plan, Result, progress};
+use crate::measure::{Plan, Result, progress, rate};
 
 /// Reference rates per second. Measured before and after each figure because a virtual machine's
 /// speed drifts.
