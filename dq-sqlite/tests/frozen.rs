@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::common::{Fixture, queue, stats};
 use dq_core::{
-    Backend, BrowseParams, Clock, DeadKind, Due, Ending, FencingToken,
-    JobId, JobKey, JobRef, JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement,
-    Verdict,
+    Backend, BrowseParams, Clock, DeadKind, Due, Ending, FencingToken, JobId, JobKey, JobRef,
+    JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement, Verdict,
 };
 
 /// Written at version 1, with jobs in each state. Keep it: a later version writes a different file.

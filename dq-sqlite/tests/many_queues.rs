@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Fixture, MINUTE, open_store, settle};
-use dq_core::{
-    Backend, ClaimParams, Claimed, Due, NewJob, Operation, QueueName, Verdict, Want,
-};
+use dq_core::{Backend, ClaimParams, Claimed, Due, NewJob, Operation, QueueName, Verdict, Want};
 use dq_sqlite::SqliteBackend;
 
 fn name(number: usize) -> QueueName {

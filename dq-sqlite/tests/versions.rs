@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{
-    self, Fixture, MINUTE, assert_kind, claim, dead_ids, open_store, queue, settle, stats,
-};
+use crate::common::{self, Fixture, MINUTE, assert_kind, claim, open_store, queue, settle, stats};
 use dq_core::{
     Backend, DeadKind, Due, Error, ErrorKind, JobRef, Operation, Renewal, Renewed, Settled,
     Settlement, Verdict,
@@ -44,15 +42,14 @@ async fn full_life(fixture: &Fixture, backend: &dq_sqlite::SqliteBackend) {
     let _ = backend.schedule_in(&transaction, vec![fixture.job(MINUTE)]).unwrap();
     transaction.commit().unwrap();
     fixture.clock.advance(MINUTE);
-    let mut leased = claim(backend, 2).await.jobs;
+    let leased = claim(backend, 2).await.jobs;
     assert_eq!(leased.len(), 2);
     let renewal = Renewal::new(leased[0].lease(), MINUTE);
     assert!(matches!(backend.renew(&[renewal]).await.unwrap()[0], Renewed::Until(_)));
     let reason = dq_core::DeadReason::new(DeadKind::Rejected, "x");
     settle(backend, &leased[0], Verdict::Dead { reason, failed: true }).await;
-    settle(backend, &leased.pop().unwrap(), Verdict::retry(Due::NOW, "a reason")).await;
-    let replay =
-        Operation::Replay { queue: &queue(), jobs: &dead_ids(backend).await[..], due: Due::NOW };
+    settle(backend, &leased[1], Verdict::retry(Due::NOW, "a reason")).await;
+    let replay = Operation::Replay { queue: &queue(), jobs: &[leased[0].job.id], due: Due::NOW };
     assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
     assert_eq!(stats(backend).await.ready, 2);
     for job in claim(backend, 2).await.jobs {

@@ -15,7 +15,6 @@ pub(crate) struct Program {
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
-/// The client's modes.
 pub(crate) const PRODUCE: &str = "produce";
 pub(crate) const DRAIN: &str = "drain";
 /// Like [`PRODUCE`], with more jobs. The log holds the store's job count.
@@ -24,7 +23,6 @@ pub(crate) const SOAK: &str = "soak";
 /// How long a process may take to stop or to drain the store, on a slow machine.
 const STOP_LIMIT: Duration = Duration::from_secs(180);
 
-/// How the processes of a crew have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     /// Killed or failed processes: their last settlements may be lost.
@@ -40,9 +38,7 @@ struct Process {
     child: Child,
 }
 
-/// The processes sharing a store. Dropping the crew kills the running ones.
-///
-/// Running processes have indexes from 0, in the order in which they were started.
+/// The processes sharing a store, by index in the order of their starts. Dropping kills them.
 #[derive(Debug)]
 pub(crate) struct Crew {
     url: String,
@@ -76,7 +72,6 @@ impl Crew {
         Ok(self.running.len() - 1)
     }
 
-    /// The number of running processes.
     pub(crate) fn len(&self) -> usize {
         self.running.len()
     }
@@ -85,7 +80,6 @@ impl Crew {
         self.running.iter().position(|process| process.program == program.name)
     }
 
-    /// The ids and logs of a program's running processes.
     pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
         let own = self.running.iter().filter(|process| process.program == program.name);
         own.map(|process| (process.child.id(), self.log(&process.name))).collect()
@@ -130,7 +124,6 @@ impl Crew {
         }
     }
 
-    /// Tells a process to stop, and waits until it has ended.
     pub(crate) fn stop(&mut self, index: usize) {
         let process = self.running.remove(index);
         self.stop_process(process);
@@ -142,7 +135,6 @@ impl Crew {
         }
     }
 
-    /// Waits until the last processes, which drain the store, have ended.
     pub(crate) fn finish(mut self) -> Ends {
         while !self.running.is_empty() {
             self.stop(0);

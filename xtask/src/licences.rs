@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::{Result, cargo, output, read, root};
 
-/// Checks dependencies for all platforms and features, including test dependencies.
 pub(crate) fn licences() -> Result {
     let text = read(&root().join("deny.toml"))?;
     let allowed = allowed(&text)?;
@@ -30,7 +29,6 @@ pub(crate) fn licences() -> Result {
     Ok(())
 }
 
-/// The entries in `allow = […]`, one per line.
 fn allowed(deny: &str) -> Result<BTreeSet<&str>> {
     let mut lines = deny.lines().map(str::trim);
     lines.find(|line| *line == "allow = [").ok_or("deny.toml has no line `allow = [`")?;

@@ -5,7 +5,6 @@
 
 use crate::run::{Result, cargo_in, read, root, step, target_dir, write};
 
-/// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Result {
     let root = root();
     let workspace = read(&root.join("Cargo.toml"))?;
@@ -19,7 +18,6 @@ pub(crate) fn oldest_rusqlite() -> Result {
     );
     write(&dir.join("Cargo.toml"), &manifest)?;
     write(&dir.join("src/lib.rs"), "")?;
-    // Keeps the tested versions for all other dependencies.
     write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
     step(&format!("dq-sqlite with rusqlite {oldest}"), &mut cargo_in(&dir, ["check"]))
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::run::Result;
 
-/// What to run, and how long. `None` leaves the choice to the command.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) store: String,

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use crate::run::{Result, cargo, cargo_in, read, root, step, target_dir, write};
 
-/// The members of the workspace that are not published.
 const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
     "dq-examples",
@@ -20,7 +19,6 @@ const UNPUBLISHED: [&str; 7] = [
 
 /// Packages all published crates and checks them together, which finds files missing from a
 /// package. One workspace reuses the dependencies compiled by `cargo xtask test`; `cargo publish`
-/// later builds each crate on its own.
 pub(crate) fn package() -> Result {
     // The check below is offline so that it takes the locked versions.
     step("dependencies", &mut cargo(["fetch", "--locked"]))?;
@@ -38,7 +36,6 @@ pub(crate) fn package() -> Result {
     if dir.exists() {
         fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     }
-    // Before the crates, because it makes the directory.
     write(&dir.join("Cargo.lock"), &read(&root().join("Cargo.lock"))?)?;
     let crates = crates_in(&packages)?;
     // `-m` sets the current time: packaged timestamps never change, so cargo would miss changes
@@ -60,7 +57,6 @@ fn crates_in(packages: &Path) -> Result<Vec<String>> {
     Ok(files.filter(|file| file.ends_with(".crate")).collect())
 }
 
-/// A workspace manifest for all crates in a directory, patched to use each other.
 fn workspace(dir: &Path) -> Result<String> {
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let crates = entries.flatten().filter(|entry| entry.path().is_dir());

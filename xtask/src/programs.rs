@@ -35,7 +35,6 @@ const QUICK: [(&str, &str); 9] = [
     ("dq-tests policies", ""),
 ];
 
-/// A test program that cargo has built.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     package: String,
@@ -43,12 +42,10 @@ pub(crate) struct Program {
     executable: PathBuf,
     /// The package's directory, where tests run.
     directory: PathBuf,
-    /// Runs only the tests with this text in their names; empty for all.
     filter: String,
 }
 
 impl Program {
-    /// Parses a cargo message; `None` if it is not about a test program.
     fn parse(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -70,7 +67,6 @@ impl Program {
         })
     }
 
-    /// Whether `name` is its package, or its package and target.
     fn is_called(&self, name: &str) -> bool {
         name == self.package || name == self.name()
     }
@@ -117,7 +113,6 @@ pub(crate) fn build() -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Runs the programs in [`QUICK`].
 pub(crate) fn run_quick() -> Result {
     let programs = build()?;
     let mut quick = Vec::new();
@@ -132,7 +127,6 @@ pub(crate) fn run_quick() -> Result {
     run(&quick)
 }
 
-/// Runs test programs, even after a failure.
 pub(crate) fn run(programs: &[Program]) -> Result {
     in_lanes(LANES, programs, Program::run).map_err(|failed| format!("tests failed:\n{failed}"))
 }

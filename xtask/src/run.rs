@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-/// Cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -18,19 +17,16 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// The workspace's directory.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// The cargo that runs xtask, started in the workspace root.
+/// The cargo that runs xtask, in the workspace root, without the variables that it has set for xtask:
+/// some build scripts rerun when these change.
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // Removes the variables that cargo has set for xtask. Some build scripts rerun when these
-    // variables change. Without the removal, xtask and a hand-run cargo rebuild each other's
-    // packages.
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let own = inherited.filter(|name| {
         let name = name.to_string_lossy();
@@ -42,8 +38,8 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
     command
 }
 
-/// Like [`cargo`], but for the workspace in `dir`. Uses this workspace's profiles and target
-/// directory, because cargo recompiles all dependencies for other profiles.
+/// Like [`cargo`], for the workspace in `dir`, with this one's profiles and target directory, so that
+/// cargo does not recompile all dependencies.
 pub(crate) fn cargo_in<'a>(dir: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = cargo(arguments);
     command.arg("--config").arg(root().join(".cargo/config.toml"));
@@ -63,7 +59,6 @@ pub(crate) fn write(path: &Path, text: &str) -> Result {
         .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
-/// Makes a new directory `target/TOPIC/NAME-TIME` for the files of a run.
 pub(crate) fn new_run_dir(topic: &str, name: &str) -> Result<PathBuf> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let dir = root().join("target").join(topic).join(format!("{name}-{time}"));
@@ -102,7 +97,6 @@ pub(crate) fn wait_with_limit(
     Err(format!("{name} still ran after {} s", limit.as_secs()))
 }
 
-/// Runs a command and returns what it prints.
 pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !output.status.success() {
@@ -113,8 +107,7 @@ pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
         .map_err(|error| format!("{name} printed invalid UTF-8: {error}"))
 }
 
-/// Does tasks in their order, in several threads, even after a failure. The error has a line for
-/// each failed task.
+/// Does tasks in several threads, even after a failure. The error has a line for each failed task.
 pub(crate) fn in_lanes<T: Sync>(
     lanes: usize,
     tasks: &[T],
@@ -132,5 +125,4 @@ pub(crate) fn in_lanes<T: Sync>(
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// A task without an argument for [`in_lanes`].
 pub(crate) type Task<'a> = &'a (dyn Fn() -> Result + Sync);

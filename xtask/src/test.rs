@@ -7,9 +7,6 @@ use crate::programs::{self, SCOPE};
 use crate::run::{Result, Task, cargo, in_lanes, step};
 use crate::{faults, soak};
 
-/// Runs formatting, lints, layers, tests, short fault storms, a short soak and documentation. The
-/// tests include the examples (`tests/examples`) and the documentation's code.
-///
 /// Downloads run beside the lints. Storms, soak and documentation run beside the tests, which mostly
 /// wait; what storms and soak judge does not depend on the time that a busy machine takes.
 pub(crate) fn everything() -> Result {
@@ -43,7 +40,6 @@ pub(crate) fn filtered(filter: &str) -> Result {
     step("tests", cargo(["test"]).args(SCOPE).arg(filter))
 }
 
-/// Installs the programs that the tests need.
 pub(crate) fn servers() -> Result {
     println!("── servers: Redis, RabbitMQ, a browser, nginx, promtool, Java, Python");
     let start = Instant::now();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, HistoryLimit,
-    HistoryLimits, JobId, JobKey, JobState, LeasedJob, NewJob, QueueName, QueueStats, Settlement,
-    SystemClock, Verdict, VirtualClock, Want,
+    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, HistoryLimit, HistoryLimits,
+    JobKey, LeasedJob, NewJob, QueueName, QueueStats, Settlement, SystemClock, Verdict,
+    VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -129,12 +129,6 @@ pub(crate) async fn stats(backend: &dyn Backend) -> QueueStats {
     let stats = backend.stats(&[queue()]).await.unwrap().remove(0);
     assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
     stats
-}
-
-pub(crate) async fn dead_ids(backend: &dyn Backend) -> Vec<JobId> {
-    let queue = queue();
-    let params = BrowseParams::new(&queue, JobState::Dead).limit(1_000);
-    backend.browse(params).await.unwrap().jobs.iter().map(|view| view.job.id).collect()
 }
 
 pub(crate) fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKind) {

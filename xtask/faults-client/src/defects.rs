@@ -14,7 +14,6 @@ use dq::{Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Ve
 
 /// A defect that is not permanent hits the first and then every twentieth call.
 const EVERY: usize = 20;
-/// Bytes that `leaks-memory` keeps for each call.
 const LEAK: usize = 64 << 10;
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const SHORT_LEASE: Duration = Duration::from_millis(100);
@@ -32,7 +31,6 @@ struct Defective {
     inner: Arc<dyn Backend>,
     defect: String,
     calls: AtomicUsize,
-    /// For `leaks-memory`.
     leaked: Mutex<Vec<Vec<u8>>>,
     /// The last job for each key, for `restores-replaced`.
     last: Mutex<HashMap<JobKey, NewJob>>,
@@ -47,7 +45,6 @@ impl Defective {
         self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
     }
 
-    /// Answers as if the jobs were stored.
     async fn pretend_to_store(&self, jobs: &[NewJob]) -> Result<Vec<Scheduled>> {
         let now = self.inner.now().await?;
         let receipt = |job: &NewJob| Receipt { id: job.id, due: job.due.resolve(now) };
@@ -59,7 +56,6 @@ impl Defective {
         lock(&self.leaked).push(vec![1; LEAK]);
     }
 
-    /// Stores a copy of each job that is due in a year.
     async fn store_copies(&self, jobs: &[NewJob]) -> Result<()> {
         let now = self.inner.now().await?;
         let copy = |job: &NewJob| {
@@ -85,7 +81,6 @@ impl Defective {
         Ok(scheduled)
     }
 
-    /// Claims jobs for a shorter time than it answers.
     async fn claim_with_short_leases(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         let short = |want: &Want| Want::new(want.queue.clone(), want.max, SHORT_LEASE);
         let wants: Vec<Want> = params.wants.iter().map(short).collect();

@@ -14,7 +14,6 @@ use crate::defects;
 /// Most violations have many neighbours.
 const MAX_SHOWN: usize = 20;
 
-/// Reads the traces in a directory and compares them with the store.
 pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     let begin = match url.starts_with("rabbitmq:") || url.starts_with("amqp") {
         true => LeaseBegin::Returned,

@@ -23,7 +23,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// How long a starting process waits for the store: longer than any fault, on a slow machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
-/// How many other pinned ids come before one is scheduled again.
 const REPEATED_AFTER: usize = 8;
 const TRIES: usize = 3;
 
@@ -54,7 +53,6 @@ pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
 pub(crate) enum Mode {
     Produce,
     Drain,
-    /// Schedules and runs more jobs, and counts jobs in the store.
     Soak,
 }
 
@@ -92,7 +90,6 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
-            // An unreachable store may still have jobs.
             while live(&dq).await != Some(0) && begin.elapsed() < DRAIN_LIMIT {
                 tokio::time::sleep(100.millis()).await;
             }
@@ -116,7 +113,6 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     std::process::exit(0)
 }
 
-/// The number of unfinished jobs, if the store answers.
 async fn live(dq: &Dq) -> Option<u64> {
     Some(dq.queue_of::<work>().ok()?.stats().await.ok()?.live())
 }

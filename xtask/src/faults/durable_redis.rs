@@ -50,8 +50,7 @@ impl DurableRedis {
         self.server.url().replacen("redis", &self.scheme, 1)
     }
 
-    /// Fills the disk while `wait` runs. Redis exits when it cannot write; restarts it once there
-    /// is room.
+    /// Fills the disk while `wait` runs. Redis then exits, so this restarts it.
     pub(super) fn fill_disk(&self, wait: impl FnOnce()) -> Result {
         let Some(disk) = &self.disk else { return Ok(()) };
         disk.fill()?;

@@ -8,18 +8,13 @@ use rand::rngs::SmallRng;
 pub(super) enum Fault {
     KillProcess,
     FreezeProcess,
-    /// Tells a process to shut down (SIGINT).
     InterruptProcess,
     /// Kills a process; its replacement has a wrong, jumping clock.
     WrongClock,
-    /// Kills the server and restarts it.
     KillServer,
-    /// Stops the server in an orderly way and restarts it.
     StopServer,
     FreezeServer,
-    /// Separates a cluster node from the others.
     CutOff,
-    /// Makes a replica the primary.
     FailOver,
     /// Leaves the server without memory, so it refuses calls that need memory.
     FillMemory,
@@ -27,9 +22,7 @@ pub(super) enum Fault {
     FillDisk,
     /// Keeps connections open but passes nothing.
     PauseConnections,
-    /// Passes replies only.
     PauseRequests,
-    /// Passes requests only.
     PauseReplies,
     DelayConnections,
     /// Resets all connections (RST).
@@ -44,10 +37,8 @@ pub(super) enum Fault {
     ResetReplies,
 }
 
-/// Faults of processes, for every store. `Server::faults` says which stores have `WrongClock`.
 pub(super) const OF_PROCESSES: [Fault; 3] =
     [Fault::KillProcess, Fault::FreezeProcess, Fault::InterruptProcess];
-/// Faults of single servers and of the connections to them.
 pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::KillServer,
     Fault::StopServer,
@@ -82,9 +73,7 @@ pub(super) const DEFECTS: [(&str, &str); 10] = [
 #[derive(Debug)]
 pub(super) struct Deck {
     all: Vec<Fault>,
-    /// Faults not yet dealt in this round.
     left: Vec<Fault>,
-    /// The number of faults dealt in all rounds.
     dealt: usize,
 }
 
@@ -93,7 +82,6 @@ impl Deck {
         Self { all, left: Vec::new(), dealt: 0 }
     }
 
-    /// Takes a random fault of those left in this round.
     pub(super) fn draw(&mut self, rng: &mut SmallRng) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.all);

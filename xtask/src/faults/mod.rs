@@ -25,7 +25,6 @@ pub(crate) use run::build as build_client;
 pub(crate) use selection::selection;
 pub(crate) use server::Server;
 
-/// Builds the client and does one run, or CI's runs with `--short`.
 pub(crate) fn faults(arguments: &[&str]) -> Result {
     if arguments == ["--short"] {
         return selection();

@@ -1,5 +1,3 @@
-//! The proxy process.
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
@@ -30,7 +28,6 @@ impl Proxy {
         Ok(Self { child, port })
     }
 
-    /// Replaces the server's address in `url` with the proxy's.
     pub(super) fn url(&self, url: &str, server: &str) -> String {
         url.replace(server, &format!("127.0.0.1:{}", self.port))
     }

@@ -42,7 +42,6 @@ impl Replicated {
         nodes.get(number % (nodes.len() + 1)).unwrap_or(&self.replica)
     }
 
-    /// Makes the extra server a replica of the primary with the store's keys.
     fn join(&self) {
         for node in self.cluster.nodes().iter().chain([&*self.replica]) {
             // Allows only requested failovers. The primaries grant one per two node timeouts.

@@ -15,7 +15,6 @@ pub(super) fn primary_and_replica<'a>(one: &'a Redis, other: &'a Redis) -> [&'a 
     if replication(one).contains("role:slave") { [other, one] } else { [one, other] }
 }
 
-/// Sends a command that must succeed.
 pub(super) fn expect_ok(server: &Redis, command: &[&str]) {
     let reply = server.command(command);
     assert!(reply.is_ok(), "{command:?}: {reply:?}");
@@ -27,7 +26,6 @@ pub(super) fn is_replica(node: &Redis) -> bool {
     text.contains("role:slave") && text.contains("master_link_status:up")
 }
 
-/// A number in `INFO replication`.
 pub(super) fn number(node: &Redis, field: &str) -> Result<u64> {
     let text = replication(node);
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -35,7 +33,6 @@ pub(super) fn number(node: &Redis, field: &str) -> Result<u64> {
     value.ok_or_else(|| format!("Redis says no {field}:\n{text}"))
 }
 
-/// The reply to `INFO replication`.
 pub(super) fn replication(node: &Redis) -> String {
     node.command(&["INFO", "replication"]).text()
 }

@@ -17,19 +17,16 @@ use super::server::Server;
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
 use crate::run::{Result, cargo, new_run_dir, output, root, step, target_dir, wait_with_limit};
 
-/// Client processes during a storm.
 const PROCESSES: usize = 3;
 
 /// Minimum faults when each comes once: stores with fewer kinds repeat some.
 const MIN_FAULTS: usize = 8;
 
-/// Longer than the client's lease (3 s).
 const PAUSE_AFTER_STORM: Duration = Duration::from_secs(4);
 
 /// How long processes may take to connect and schedule a job, on a slow machine.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-/// How long the judge may take, on a slow machine.
 const JUDGE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Builds the client via its `usage` test, as `cargo xtask test` does, to reuse that build: a plain
@@ -39,7 +36,6 @@ pub(crate) fn build() -> Result {
     step("faults client", &mut cargo(build))
 }
 
-/// What to run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) store: String,
@@ -49,10 +45,8 @@ pub(super) struct Run {
     pub(super) defect: Option<String>,
 }
 
-/// What the judge has found.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Whether a promise is broken.
     pub(super) is_violated: bool,
     pub(super) text: String,
 }
@@ -89,7 +83,6 @@ impl Run {
         Ok(Report { text, ..report })
     }
 
-    /// Starts the server, runs the storm and lets the judge read its traces.
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {
         let path = target_dir().join("debug/dq-faults-client");
         let mut sound = Program { name: "client", path, environment: Vec::new() };
@@ -164,9 +157,7 @@ impl Run {
     }
 }
 
-/// The beginning of a trace's line with the answer to a call.
 const RETURN: &str = r#"{"Return":"#;
-/// A part of such a line if the answer is that a job is stored.
 const SCHEDULED: &str = r#""answer":"Created""#;
 
 /// Waits until each process has scheduled a job: an earlier storm tests little.
@@ -188,19 +179,16 @@ fn await_work(crew: &Crew, program: &Program) -> Result {
     Ok(())
 }
 
-/// Revision, server and processors, for the report.
 fn conditions(server: &Server) -> String {
     let mut git = Command::new("git");
     git.args(["describe", "--always", "--dirty"]).current_dir(root());
-    // Sources without a git history have no revision.
     let revision = output("git", &mut git).unwrap_or_else(|_| "unknown".to_owned());
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let server = server.version().map_or_else(String::new, |version| format!(", {version}"));
     format!("revision {}{server}, {processors} processors", revision.trim())
 }
 
-/// Judges the traces in `dir` against the store. Returns whether a promise is broken, and the
-/// judge's output.
+/// Returns whether a promise is broken, and the judge's output.
 fn judge(program: &Program, url: &str, dir: &Path) -> Result<(bool, String)> {
     let path = dir.join("judgement");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());

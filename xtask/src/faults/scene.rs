@@ -20,14 +20,12 @@ const CLOCK_ERROR: Duration = Duration::from_secs(2);
 /// The most bytes that a connection passes before it is cut.
 const MAX_BYTES: u64 = 2_000;
 
-/// What a storm can act on.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) server: &'a Server,
     /// Between the processes and the server, if the store allows one.
     pub(super) proxy: Option<Proxy>,
     pub(super) crew: Crew,
-    /// The program of new processes.
     pub(super) program: &'a Program,
 }
 
@@ -81,7 +79,6 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Gives the proxy one command and, after a while, another.
     fn interfere(&mut self, begin: &str, end: &str, lasts: Duration) -> Result {
         self.command(begin)?;
         thread::sleep(lasts);

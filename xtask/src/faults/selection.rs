@@ -14,16 +14,13 @@ const STORMS: [(&str, u64); 5] =
 /// A busy machine may not show a defect within seconds; then a longer storm follows.
 const DEFECT_LENGTHS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(40)];
 
-/// Concurrent runs; they mostly wait.
 const LANES: usize = 3;
 
-/// Builds the client and runs all storms, even after one has failed.
 pub(crate) fn selection() -> Result {
     STORMS.iter().try_for_each(|(store, _)| Server::install(store))?;
     build()?;
     println!("── storms");
     let start = Instant::now();
-    // The longest first.
     let storms = STORMS.iter().map(|(store, seed)| (*store, *seed, None));
     let defects = DEFECTS.iter().map(|defect| ("sqlite", 1, Some(defect)));
     let all: Vec<_> = storms.chain(defects).collect();
@@ -36,7 +33,6 @@ pub(crate) fn selection() -> Result {
     Ok(())
 }
 
-/// Runs a storm that must break no promise.
 fn sound(store: &str, seed: u64) -> Result {
     let run = Run { store: store.to_owned(), seed, length: None, defect: None };
     let report = run.execute()?;

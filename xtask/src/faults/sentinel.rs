@@ -5,10 +5,8 @@ use dq_servers::{Redis, Sentinel};
 use super::replication::{LIMIT, expect_ok, is_replica, number, primary_and_replica, wait_until};
 use crate::run::Result;
 
-/// The name under which the Sentinel knows the primary.
 const NAME: &str = "dq";
 
-/// The two servers and their Sentinel. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Watched {
     sentinel: Sentinel,
@@ -51,7 +49,6 @@ impl Watched {
         Err(format!("the primary does not become a replica; log:\n{}", primary.log()))
     }
 
-    /// Switches while the primary stops writes.
     fn switch(&self, primary: &Redis, replica: &Redis) -> Result {
         let pause = LIMIT.as_millis().to_string();
         expect_ok(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]);

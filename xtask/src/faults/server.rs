@@ -29,10 +29,8 @@ impl Server {
     pub(crate) const STORES: [&str; 5] =
         ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
-    /// The clusters, as names for `cargo xtask faults --backend`.
     pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
 
-    /// Installs the programs of a store's server.
     pub(crate) fn install(store: &str) -> Result {
         match store {
             "sqlite" => Ok(()),
@@ -41,7 +39,6 @@ impl Server {
         }
     }
 
-    /// Starts the store's server, or sets its file's path below `dir`.
     pub(crate) fn start(store: &str, dir: &Path) -> Self {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
@@ -110,7 +107,6 @@ impl Server {
         }
     }
 
-    /// The faults of a storm on this store.
     pub(super) fn faults(&self) -> Vec<Fault> {
         use Fault::{CutOff, FailOver, FillDisk, FillMemory, FreezeServer, KillServer, WrongClock};
         // `WrongClock` is for stores whose server's clock decides. With SQLite and RabbitMQ, the
@@ -192,7 +188,6 @@ impl Server {
                 disk.make_room()?;
             }
             (Fault::FillDisk, Self::Redis(redis)) => redis.fill_disk(|| thread::sleep(lasts))?,
-            // RabbitMQ only believes that its disk is full.
             (Fault::FillDisk, Self::RabbitMq(rabbit)) => alarm(
                 rabbit,
                 "rabbit_disk_monitor:set_disk_free_limit(1000000000000000)",
@@ -216,10 +211,8 @@ impl Server {
     }
 }
 
-/// The same action on each kind of server.
 type Action = (fn(&Redis), fn(&RabbitMq));
 
-/// Limits the memory of a server; 0 is no limit.
 fn set_redis_memory(redis: &Redis, bytes: &str) -> Result {
     let reply = redis.command(&["CONFIG", "SET", "maxmemory", bytes]);
     if reply.is_ok() { Ok(()) } else { Err(format!("CONFIG SET maxmemory {bytes}: {reply:?}")) }

@@ -26,7 +26,6 @@ impl SmallDisk {
         mount.status().is_ok_and(|status| status.success()).then(|| Self { dir: dir.to_owned() })
     }
 
-    /// Fills the disk with one file.
     pub(super) fn fill(&self) -> Result {
         let path = self.ballast();
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());

@@ -38,7 +38,6 @@ const MAX_REEXPORTS: usize = 16;
 /// The imported names, by importing and imported file.
 type Imports = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// Checks all crates of the workspace.
 pub(crate) fn layers() -> Result {
     let mut problems = Vec::new();
     let mut count = 0;
@@ -62,7 +61,6 @@ pub(crate) fn layers() -> Result {
     Err(format!("imports in a cycle or against the order:\n{}", problems.join("\n")))
 }
 
-/// The directories of the workspace's crates.
 fn crate_dirs() -> Result<Vec<PathBuf>> {
     let root = root();
     let manifest = read(&root.join("Cargo.toml"))?;
@@ -125,7 +123,6 @@ fn definition(
     let path = absolute(modules, module, path, reexports)?;
     let length = (0..=path.len()).take_while(|end| modules.contains_key(&path[..*end])).last()?;
     let (module, rest) = path.split_at(length);
-    // The names after an item's, such as a method's, do not count.
     let name = rest.first()?;
     let here = &modules[module];
     if here.definitions.contains(name) {
@@ -207,8 +204,7 @@ fn in_cycles(mut imports: Imports) -> Imports {
     }
 }
 
-/// Messages for imports of top-level modules that are not in a lower row. A module without a row is
-/// lower than none.
+/// Messages for imports of top-level modules that are in no lower row.
 fn upward(imports: &Imports, order: &[&[&str]]) -> Vec<String> {
     let row = |file: &str| order.iter().position(|row| row.contains(&top_module(file)));
     let mut upward = imports.clone();
@@ -219,7 +215,6 @@ fn upward(imports: &Imports, order: &[&[&str]]) -> Vec<String> {
     describe(&upward).map(|import| format!("against the order: {import}")).collect()
 }
 
-/// Returns `model` for `model/job.rs` and `model.rs`.
 fn top_module(file: &str) -> &str {
     let first = file.split('/').next().unwrap_or(file);
     first.strip_suffix(".rs").unwrap_or(first)

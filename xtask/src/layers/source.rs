@@ -7,7 +7,6 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use crate::run::Result;
 
-/// Names from the crate root to a module.
 pub(super) type ModulePath = Vec<String>;
 
 pub(super) type Modules = BTreeMap<ModulePath, Module>;
@@ -22,10 +21,8 @@ pub(super) struct Import {
     pub(super) is_reexport: bool,
 }
 
-/// A file, or an inline module in a file.
 #[derive(Debug, Default)]
 pub(super) struct Module {
-    /// Relative to `src`.
     pub(super) file: String,
     pub(super) definitions: BTreeSet<String>,
     pub(super) imports: Vec<Import>,
@@ -61,7 +58,6 @@ fn module_path(file: &str) -> ModulePath {
 #[derive(Default)]
 struct Reader {
     modules: Modules,
-    /// Modules with their own file that are declared only for tests.
     test_modules: Vec<ModulePath>,
 }
 
@@ -220,7 +216,6 @@ fn is_punct(token: &TokenTree, punct: char) -> bool {
     matches!(token, TokenTree::Punct(found) if found.as_char() == punct)
 }
 
-/// Whether the two tokens are `::`.
 fn is_separator(tokens: &[TokenTree]) -> bool {
     tokens.iter().all(|token| is_punct(token, ':'))
 }

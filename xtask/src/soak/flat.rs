@@ -2,7 +2,6 @@
 
 use super::sample::Sample;
 
-/// Samples of one quantity over time.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -12,11 +11,9 @@ pub(super) struct Series {
     pub(super) samples: Vec<f64>,
 }
 
-/// The ignored first part of a series, while caches and histories fill up.
 const WARM_UP: f64 = 0.2;
 /// The second half may exceed the first by this factor, plus the slack.
 const FACTOR: f64 = 1.2;
-/// Minimum samples per half.
 const MIN_SAMPLES: usize = 3;
 
 /// The 0.9-quantile of each half after warm-up. A high quantile compares the peaks of a sawtooth:
@@ -37,7 +34,6 @@ impl Series {
         }
     }
 
-    /// `None` if there are too few samples.
     pub(super) fn halves(&self) -> Option<Halves> {
         let begin = (self.samples.len() as f64 * WARM_UP) as usize;
         let warm = &self.samples[begin..];
@@ -46,14 +42,13 @@ impl Series {
         enough.then(|| Halves { first: high(first), second: high(second) })
     }
 
-    /// Whether the second half does not exceed the first beyond the bounds. False without enough
+    /// Whether the second half exceeds the first by no more than the bounds. False without enough
     /// samples.
     pub(super) fn is_flat(&self) -> bool {
         self.halves().is_some_and(|halves| halves.second <= halves.first * FACTOR + self.slack)
     }
 }
 
-/// The 0.9-quantile.
 fn high(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -16,7 +16,6 @@ use crate::faults::{Server, build_client};
 use crate::options::{self, Options};
 use crate::run::{Result, in_lanes, new_run_dir, target_dir};
 
-/// Processes with measured memory.
 const STEADY: usize = 2;
 /// Samples per run, at least a second apart.
 const SAMPLES: u32 = 600;
@@ -24,9 +23,7 @@ const SAMPLES: u32 = 600;
 /// nothing behind.
 const REPLACED: Duration = Duration::from_secs(20);
 
-/// The length of a run, unless the caller chooses another.
 const LONG: Duration = Duration::from_secs(600);
-/// The length of each of CI's runs.
 const SHORT: Duration = Duration::from_secs(60);
 /// Deliberate defects, each with the series that grows.
 const DEFECTS: [(&str, &str); 2] =
@@ -39,7 +36,6 @@ struct Soak {
     defect: Option<String>,
 }
 
-/// Builds the client and does one run, or CI's runs with `--short`.
 pub(crate) fn soak(arguments: &[&str]) -> Result {
     if arguments == ["--short"] {
         return selection();
@@ -97,7 +93,6 @@ fn sound(soak: &Soak) -> Result {
 fn defective(soak: &Soak, grows: &str) -> Result {
     let all = sampled(soak)?;
     let defect = soak.defect.as_deref().unwrap_or_default();
-    // Too few samples prove nothing.
     let grows_as_it_should =
         |series: &Series| series.name == grows && series.halves().is_some() && !series.is_flat();
     if !all.iter().any(grows_as_it_should) {
@@ -111,7 +106,6 @@ fn defective(soak: &Soak, grows: &str) -> Result {
 fn sampled(soak: &Soak) -> Result<Vec<Series>> {
     let defect = soak.defect.as_deref().unwrap_or("sound");
     let dir = new_run_dir("soak", &format!("{}-{defect}", soak.store))?;
-    // Apart from the processes' logs, which do not count as files of the store.
     let store = dir.join("store");
     fs::create_dir_all(&store).map_err(|error| format!("{}: {error}", store.display()))?;
     let all = load(soak, &dir, &store);
@@ -119,7 +113,6 @@ fn sampled(soak: &Soak) -> Result<Vec<Series>> {
     all
 }
 
-/// Runs processes on the store and samples them until the time is over.
 fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
     let path = target_dir().join("debug/dq-faults-client");
     let history = ("DQ_FAULTS_HISTORY", "1".to_owned());
@@ -167,7 +160,6 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
     if failures.is_empty() { Ok(all) } else { Err(failures.join("\n")) }
 }
 
-/// A Markdown table with both halves of each series.
 fn table(all: &[Series]) -> String {
     let mut text = "| | First half | Second half | |\n|---|---|---|---|\n".to_owned();
     for series in all {

@@ -14,12 +14,10 @@ pub(super) const PROCESS_MEMORY: &str = "memory of a process";
 
 const MIB: f64 = 1_048_576.0;
 
-/// A value of a [`Series`](super::flat::Series).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
-    /// Growth that says nothing: see [`Series`](super::flat::Series).
     pub(super) slack: f64,
     pub(super) value: f64,
 }
@@ -51,18 +49,15 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
         Server::Sqlite(url, _) => samples.push(mebibytes("files of the store", 4.0, sqlite(url)?)),
         Server::Redis(redis) => samples.extend(of_redis(&redis.server)?),
         Server::RabbitMq(rabbit) => samples.extend(of_rabbitmq(rabbit)?),
-        // No soak runs on a cluster.
         _ => {}
     }
     Ok(samples)
 }
 
-/// The job count that a process keeps in a file.
 fn jobs(count: &Path) -> Option<f64> {
     fs::read_to_string(count).ok()?.trim().parse().ok()
 }
 
-/// MiB of a process in memory.
 fn resident(id: u32) -> Result<f64> {
     Ok(status(id, "VmRSS:")? / 1_024.0)
 }
@@ -77,7 +72,6 @@ fn open_files(id: u32) -> Result<f64> {
     Ok(files.count() as f64)
 }
 
-/// A number in `/proc/ID/status`.
 fn status(id: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{id}/status");
     let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -95,7 +89,6 @@ fn sqlite(url: &str) -> Result<f64> {
     Ok(size(dir)? / MIB)
 }
 
-/// The bytes of all files in a directory.
 fn size(dir: &Path) -> Result<f64> {
     let mut bytes = 0.0;
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -103,7 +96,6 @@ fn size(dir: &Path) -> Result<f64> {
         match entry.metadata() {
             Ok(data) if data.is_dir() => bytes += size(&entry.path()).unwrap_or_default(),
             Ok(data) => bytes += data.len() as f64,
-            // The file has been removed meanwhile.
             Err(_) => {}
         }
     }

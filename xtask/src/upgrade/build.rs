@@ -11,7 +11,6 @@ pub(crate) fn new(dir: &Path) -> Result<Program> {
     build(&dir.join("new"), "new", &root())
 }
 
-/// Builds the client against a revision, checked out below `dir`.
 pub(crate) fn old(dir: &Path, revision: &str) -> Result<Program> {
     let source = dir.join("old-source");
     let mut git = Command::new("git");
@@ -37,7 +36,6 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     );
     write(&dir.join("Cargo.toml"), &manifest)?;
     write(&dir.join("src/main.rs"), &read(&root().join("xtask/upgrade-client/main.rs"))?)?;
-    // The dependency versions the revision was tested with.
     write(&dir.join("Cargo.lock"), &read(&source.join("Cargo.lock"))?)?;
     step(&format!("client of the {name} revision"), &mut cargo_in(dir, ["build"]))?;
     let path = dir.join("upgrade-client");

@@ -19,8 +19,6 @@ use crate::run::{Result, new_run_dir, root};
 /// again within the phase.
 const PHASE: time::Duration = time::Duration::from_secs(4);
 
-/// Builds both revisions, runs them side by side on each store, and judges. Continues after a store
-/// fails.
 pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Result {
     let stores: Vec<&str> =
         Server::STORES.into_iter().filter(|store| only.is_none_or(|only| only == *store)).collect();
@@ -82,18 +80,15 @@ fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Cr
     Ok(crew)
 }
 
-/// Upgrades, rolls back and upgrades again, under load.
 fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Trace> {
     let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);
-    // Roll back.
     crew.start(old, PRODUCE)?;
     thread::sleep(PHASE);
     crew.kill_one(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
     thread::sleep(PHASE);
-    // Upgrade again.
     crew.start(new, PRODUCE)?;
     thread::sleep(PHASE);
     crew.stop_all(old);

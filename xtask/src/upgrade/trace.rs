@@ -28,7 +28,6 @@ struct Job {
     ended_before_crash: bool,
 }
 
-/// All logs of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     jobs: BTreeMap<String, Job>,
@@ -38,7 +37,6 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Reads the logs in `dir`.
     pub(crate) fn read(dir: &Path, ends: Ends) -> Result<Self> {
         let mut trace = Self { failures: ends.failures, ..Self::default() };
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
@@ -55,7 +53,6 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Adds a line of a process's log.
     fn add(&mut self, process: &str, line: &str, has_crashed: bool) -> Result {
         let malformed = || format!("a malformed line in a log: {line:?}");
         let [event, subject, time] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -63,7 +60,6 @@ impl Trace {
         };
         let at: u64 = time.parse().map_err(|_| malformed())?;
         let job = match event {
-            // A failed process is in `failures`.
             "connected" | "failed" => return Ok(()),
             "error" => {
                 let kind = (process.to_owned(), subject.to_owned());
