@@ -9,12 +9,10 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// Names and values, in the order in which they are printed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Conditions(Vec<(&'static str, String)>);
 
 impl Conditions {
-    /// Reads the conditions. `dir` is for the run's files.
     pub(crate) fn observe(dir: &Path, quick: bool) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let mut conditions = vec![
@@ -53,7 +51,6 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
 
-/// The first value of a field in a file with `name: value` lines.
 fn field(path: &str, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name));

@@ -61,7 +61,6 @@ pub(crate) fn settlements(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The store's growth for each ended job that it remembers.
 pub(crate) fn bytes(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(300_000, 5_000);
     let url = store.fresh()?;

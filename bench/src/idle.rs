@@ -35,7 +35,6 @@ fn idle() -> Probe {
     Probe::counting(usize::MAX).serving(queues(QUEUES))
 }
 
-/// Store calls and CPU time.
 pub(crate) fn calls(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     // Covers several announcements, one every 15 s. The ten-minute store check runs before the
     // window.
@@ -107,7 +106,6 @@ pub(crate) fn messages(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     /// Each announcement is published, delivered and acknowledged.
     const MESSAGES: [&str; 3] =
         ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
-    /// Seconds between two announcements.
     const INTERVAL: f64 = 15.0;
     /// Upper limit for an announcement, its confirm and its ack on the wire.
     const BYTES: f64 = 4_096.0;
@@ -152,7 +150,6 @@ pub(crate) fn messages(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     ])
 }
 
-/// How much numbers grow within a window beside an idle runner.
 fn growth<const N: usize>(
     store: &Store,
     window: Duration,

@@ -21,7 +21,6 @@ use crate::store::Store;
 use crate::table::{Figure, grouped};
 use crate::workload::{WEEK, scatter};
 
-/// Operations between two clock readings.
 const BLOCK: usize = 64;
 
 const STEPS: i64 = 1_000;
@@ -37,7 +36,6 @@ trait Index {
     /// the same time. Not measured.
     fn advance(&mut self, _now: i64) {}
 
-    /// Removes one due job. Returns `false` if no job is due.
     fn pop(&mut self, now: i64) -> bool;
 }
 
@@ -143,8 +141,11 @@ impl Cost {
     }
 }
 
+/// The operations of a round, the same for both structures.
 struct Script {
+    /// Due times by job number.
     due: Vec<i64>,
+    /// The numbers of the jobs to cancel.
     cancelled: Vec<u32>,
 }
 
@@ -170,19 +171,16 @@ impl Script {
         for step in 1..=STEPS {
             let now = WEEK * step / STEPS;
             index.advance(now);
-            let mut more = true;
-            while more {
+            loop {
                 let start = thread_cpu();
-                for _ in 0..BLOCK {
-                    more = index.pop(now);
-                    if !more {
-                        break;
-                    }
-                    popped += 1;
-                }
+                let in_block = (0..BLOCK).take_while(|_| index.pop(now)).count();
                 let took = thread_cpu() - start;
+                popped += in_block;
                 spent += took;
                 worst = worst.max(took);
+                if in_block < BLOCK {
+                    break;
+                }
             }
         }
         let expected = self.due.len() - self.cancelled.len();
@@ -234,7 +232,7 @@ pub(crate) fn measure(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
         let median_of =
             |costs: &[Cost], value: fn(&Cost) -> f64| median(costs.iter().map(value).collect());
         let worst = |cost: &Cost| millis(cost.worst);
-        let named = |what: &str| format!("{}, {what}", grouped(jobs as f64));
+        let named = |operation: &str| format!("{}, {operation}", grouped(jobs as f64));
         let reference = median_of(&theirs, Cost::life_cycle);
         figures.extend([
             Figure::new(named("insert"), median_of(&ours, |cost| cost.insert), "ns"),

@@ -123,7 +123,6 @@ pub(crate) fn at_once(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(all)
 }
 
-/// Runs something on a store. On Redis, also returns the duration of the server's longest call.
 fn longest_call<T>(
     store: &Store,
     run: impl FnOnce() -> Result<T>,

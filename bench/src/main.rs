@@ -149,7 +149,6 @@ fn group(name: &str) -> &str {
     name.split_once('/').map_or(name, |(group, _)| group)
 }
 
-/// The child process that makes one measurement.
 const MEASURE: &str = "measure";
 const QUICK: &str = "quick";
 
@@ -198,7 +197,6 @@ fn bench(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The file in which a child process leaves what it has measured.
 const FIGURES: &str = "figures.json";
 
 fn measure(name: &str, plan: Plan) -> Result<()> {

@@ -14,9 +14,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Directory for files: empty at the start, removed at the end.
     pub(crate) dir: PathBuf,
-    /// Use small sizes, which test the bench but measure nothing.
     pub(crate) quick: bool,
 }
 
@@ -26,7 +24,6 @@ impl Plan {
     }
 }
 
-/// First argument of this program's child processes; the second is their task.
 pub(crate) const CHILD: &str = "child";
 
 pub(crate) fn child_process(task: &str, arguments: &[&str]) -> Command {
@@ -97,13 +94,11 @@ pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The median, or NaN without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Measures several times. Returns each value's median.
 pub(crate) fn medians<const N: usize>(
     turns: usize,
     turn: impl FnMut(usize) -> Result<[f64; N]>,

@@ -46,7 +46,6 @@ pub(crate) fn pending(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Schedules jobs due now, then runs them all.
 pub(crate) fn runner(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
     /// CPU microseconds for an empty job on one thread.
     const TARGET: f64 = 3.0;
@@ -59,7 +58,6 @@ pub(crate) fn runner(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
                 let dq = Dq::connect("memory:").await?;
                 let watch = Stopwatch::start();
                 for number in 0..jobs as u64 {
-                    // JSON adds two quotes.
                     let mut job = dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
                     if has_key(number) {
                         job = job.key(key(number).as_str());
@@ -69,7 +67,6 @@ pub(crate) fn runner(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
                 Result::Ok((dq, watch.wall(), watch.cpu()))
             })?;
             let probe = Probe::counting(jobs).concurrency(concurrency);
-            // Spawned, as in an application.
             let (run_wall, run_cpu) = runtime.block_on(async {
                 tokio::spawn(async move {
                     let watch = probe.run(&dq).await?;

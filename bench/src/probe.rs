@@ -40,11 +40,12 @@ struct InQueue {
 }
 
 impl Probe {
-    /// Stops the runner when `expected` jobs have started.
+    /// Counts up to `expected` jobs; then the runner stops.
     pub(crate) fn counting(expected: usize) -> Self {
         Self::new(expected, None)
     }
 
+    /// Also records how late each job starts.
     pub(crate) fn timing(expected: usize) -> Self {
         Self::new(expected, Some(Mutex::default()))
     }
@@ -55,7 +56,6 @@ impl Probe {
         Self { counts, queues: queues(1), settings: QueueSettings::default() }
     }
 
-    /// Sets each queue's concurrency; `None` is the default.
     pub(crate) fn concurrency(self, jobs: Option<usize>) -> Self {
         match jobs {
             Some(jobs) => Self { settings: QueueSettings::new().concurrency(jobs), ..self },

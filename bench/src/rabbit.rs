@@ -52,7 +52,6 @@ pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
             })?;
             Ok([rate(jobs, own), bare.as_secs_f64() / own.as_secs_f64()])
         };
-        // A warm-up.
         let _: [f64; 2] = turn()?;
         let [own, share] = medians(plan.full_or_quick(9, 3), |_turn| turn())?;
         block_on(async {
@@ -89,7 +88,6 @@ pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let [short, short_share] = run(Duration::from_millis(500))?;
         Ok([hour, hour_share, short, short_share])
     };
-    // A warm-up.
     let _: [f64; 4] = turn()?;
     let [hour, hour_share, short, short_share] =
         medians(plan.full_or_quick(21, 3), |_turn| turn())?;

@@ -17,16 +17,13 @@ use crate::store::{Store, open};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK, PAYLOAD, WEEK, Workload, a_week_ago, drain, fill, one_by_one};
 
-/// Commands per pipeline.
 const DEPTH: usize = 128;
 
 fn connect(store: &Store) -> Result<redis::Connection> {
     Ok(redis::Client::open(store.redis()?.url())?.get_connection()?)
 }
 
-/// Rates of bulk `schedule` calls, claims and settlements, on one connection.
 pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    // As shares of the limit.
     let targets = match store.name {
         "redis" => Some((0.75, 0.5)),
         "redisson" => Some((0.6, 0.5)),
@@ -116,7 +113,6 @@ fn add(store: &Store, additions: usize) -> Result<Duration> {
     Ok(spent)
 }
 
-/// Sends a pipeline. Returns the time without encoding.
 fn send(
     connection: &mut redis::Connection,
     pipeline: &redis::Pipeline,

@@ -19,7 +19,6 @@ use crate::workload::{
     BATCH, BULK, Workload, a_week_ago, drain, fill, has_key, key, now, one_by_one, queue, scatter,
 };
 
-/// The mean of the workload's payloads.
 const MEAN_PAYLOAD: f64 = 562.0;
 
 pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
@@ -92,7 +91,6 @@ fn bulk(plan: &Plan, store: &Store, references: &mut References) -> Result<Figur
         .ratio_at_least(0.12))
 }
 
-/// Stores jobs that are due.
 fn load(backend: &Arc<dyn Backend>, jobs: usize, in_order: bool) -> Result<Duration> {
     let backend = Arc::clone(backend);
     in_task(async move {

@@ -22,25 +22,20 @@ pub(crate) struct Store {
 
 enum Kind {
     Memory,
-    /// A directory of its own.
     Files(PathBuf),
     Redis(Redis),
     /// Each store is a virtual host, named by its number. The numbers in use.
     RabbitMq(RabbitMq, RefCell<Range<usize>>),
 }
 
-/// What a call took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
-    /// CPU time of the server; zero without one.
     pub(crate) server: Duration,
-    /// CPU time of this process.
     pub(crate) client: Duration,
 }
 
 impl Store {
-    /// Starts the store's server, or makes a directory below `dir`.
     pub(crate) fn start(name: &'static str, dir: &Path) -> Result<Self> {
         let kind = match name {
             "memory" => Kind::Memory,
@@ -115,7 +110,6 @@ impl Store {
         }
     }
 
-    /// Bytes in the files, in Redis's memory, or in this process for `memory`.
     pub(crate) fn bytes(&self) -> Result<f64> {
         match &self.kind {
             Kind::Memory => Ok(resident("self") as f64),
@@ -153,7 +147,6 @@ impl Store {
         Ok((result, Cost { wall, server, client }))
     }
 
-    /// The server's resident memory in bytes; zero without a server.
     pub(crate) fn server_resident(&self) -> u64 {
         let process = match &self.kind {
             Kind::Memory | Kind::Files(_) => None,
@@ -163,7 +156,6 @@ impl Store {
         process.map_or(0, |process| resident(&process.to_string()))
     }
 
-    /// The server's version and settings; `None` without a server.
     pub(crate) fn version(&self) -> Option<String> {
         match &self.kind {
             Kind::Memory | Kind::Files(_) => None,
@@ -180,7 +172,6 @@ impl Store {
         }
     }
 
-    /// A number from Redis's `INFO`.
     pub(crate) fn info(&self, field: &str) -> Result<f64> {
         let info = self.redis()?.command(&["INFO"]).text();
         let mut fields = info.lines().filter_map(|line| line.split_once(':'));
@@ -211,12 +202,10 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     Ok(backend_from_url(url)?.connect(&environment()).await?)
 }
 
-/// The size of all files in a directory.
 fn size(dir: &Path) -> Result<f64> {
     let mut bytes = 0.0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // A file may disappear meanwhile.
         match entry.metadata() {
             Ok(data) if data.is_dir() => bytes += size(&entry.path()).unwrap_or_default(),
             Ok(data) => bytes += data.len() as f64,

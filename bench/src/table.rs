@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A measured value, optionally with a ratio to a reference and a target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -45,7 +44,6 @@ impl Figure {
         self.target(format!("{sign} {bound} {to}"), met(ratio))
     }
 
-    /// Name, value, ratio, target, and whether it is met.
     pub(crate) fn cells(&self) -> Vec<String> {
         let ratio = self.ratio.as_ref().map(|(ratio, to)| format!("{} {to}", short(*ratio)));
         let (target, met) = match &self.target {
@@ -57,7 +55,6 @@ impl Figure {
     }
 }
 
-/// Three significant digits, or a whole number.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 || size == 0.0 => 0,

@@ -19,7 +19,6 @@ pub(crate) fn queue() -> QueueName {
     QueueName::new(QUEUE).expect("the name is valid")
 }
 
-/// Queue names; the first is [`QUEUE`].
 pub(crate) fn queues(count: usize) -> Vec<QueueName> {
     let name = |number| QueueName::new(format!("{QUEUE}_{number}")).expect("the name is valid");
     std::iter::once(queue()).chain((1..count).map(name)).collect()
@@ -34,17 +33,15 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// large as the sorted-set member used as the Redis reference (`redis.rs`).
 pub(crate) const PAYLOAD: usize = 100;
 
-/// Jobs per claim and per settlement.
 pub(crate) const BATCH: usize = 100;
 
-/// Jobs per `schedule` call.
 pub(crate) const BULK: usize = 1_000;
 
 pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// A week ago: random jobs within a week from then are all due.
+/// Returns the time a week ago: random jobs within a week from then are all due.
 pub(crate) fn a_week_ago() -> Timestamp {
     Timestamp::from_millis(now().as_millis() - WEEK)
 }
@@ -56,7 +53,6 @@ pub(crate) struct Workload {
     /// Payloads are slices of this pool, which makes generating cheap.
     pool: Bytes,
     entropy: Entropy,
-    /// Each job goes to one of these at random.
     queues: Vec<QueueName>,
     next: u64,
     lengths: RangeInclusive<usize>,
@@ -80,7 +76,6 @@ impl Workload {
         }
     }
 
-    /// Jobs without keys, with payloads of [`PAYLOAD`] bytes.
     pub(crate) fn keyless(seed: u64) -> Self {
         Self { keys: false, ..Self::with_seed(seed).payloads(PAYLOAD) }
     }
@@ -100,9 +95,9 @@ impl Workload {
     pub(crate) fn job(&mut self, due: Timestamp) -> NewJob {
         let number = self.next;
         self.next += 1;
-        let len = self.rng.random_range(self.lengths.clone());
-        let from = self.rng.random_range(0..self.pool.len() - len);
-        let payload = self.pool.slice(from..from + len);
+        let length = self.rng.random_range(self.lengths.clone());
+        let start = self.rng.random_range(0..self.pool.len() - length);
+        let payload = self.pool.slice(start..start + length);
         let id = self.entropy.job_id(now());
         let queue = self.queues[self.rng.random_range(0..self.queues.len())].clone();
         let job = NewJob::new(id, queue, Due::At(due), payload);
@@ -154,21 +149,21 @@ pub(crate) fn key(number: u64) -> JobKey {
 
 /// A pseudorandom number, different for each argument (splitmix64).
 pub(crate) const fn scatter(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
-/// Stores jobs in calls of [`BULK`]. Returns the time of the calls, without generating jobs.
+/// Stores jobs in calls of [`BULK`]. Returns the time of the calls; `generate` takes none of it.
 pub(crate) async fn fill(
     backend: &dyn Backend,
     jobs: usize,
-    mut bulk: impl FnMut(usize) -> Vec<NewJob>,
+    mut generate: impl FnMut(usize) -> Vec<NewJob>,
 ) -> Result<Duration> {
     let mut spent = Duration::ZERO;
-    for from in (0..jobs).step_by(BULK) {
-        let bulk = bulk(BULK.min(jobs - from));
+    for stored in (0..jobs).step_by(BULK) {
+        let bulk = generate(BULK.min(jobs - stored));
         let start = Instant::now();
         let _ = backend.schedule(bulk).await?;
         spent += start.elapsed();
@@ -176,7 +171,6 @@ pub(crate) async fn fill(
     Ok(spent)
 }
 
-/// Stores jobs one by one, as one caller who waits for each reply.
 pub(crate) async fn one_by_one(backend: Arc<dyn Backend>, jobs: Vec<NewJob>) -> Result<Duration> {
     let start = Instant::now();
     for job in jobs {

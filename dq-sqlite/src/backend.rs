@@ -40,10 +40,8 @@ const CHUNK_ITEMS: usize = 1_000;
 
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// Concurrent listings and counts.
 const READERS: u32 = 4;
 
-/// Concurrently planned claims.
 const PLANNERS: u32 = 2;
 
 const JOB_BYTES: usize = 128;

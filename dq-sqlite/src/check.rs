@@ -15,7 +15,6 @@ use crate::schema;
 /// the file.
 const SAFE_VERSION: i32 = 3_051_003;
 
-/// SQLite 3.35.0, the first version that supports all statements.
 const MIN_VERSION: i32 = 3_035_000;
 
 /// Relative to its checkpoint size. A larger log means that a reader keeps it from being reset.
@@ -68,7 +67,6 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     Finding::new(Severity::Error, "sqlite.unreadable", error.message(), remedy)
 }
 
-/// `why` is the reason why the name is invalid.
 fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
     Finding::new(
         Severity::Error,

@@ -21,9 +21,6 @@ use crate::write_tx::WriteTx;
 const MAX_DROPPED: usize = 1_000;
 
 /// Leases up to `limit` due jobs in the planned queues.
-///
-/// For queues without due jobs, `next_due` comes from the plan. If another caller has since added a
-/// job, listeners hear of it.
 pub(crate) fn claim(
     tx: &mut WriteTx<'_>,
     plan: &ClaimPlan,
@@ -34,16 +31,15 @@ pub(crate) fn claim(
     let mut next_due = plan.next_due;
     for ClaimableQueue { want, queue_id, earliest_due } in &plan.claimable {
         let max = want.max.min(limit - claimed.jobs.len());
-        let first = if max == 0 {
+        let queue_next_due = if max == 0 {
             Some(*earliest_due)
         } else if tx.is_paused(*queue_id)? {
-            // Paused after the plan was made.
             None
         } else {
             lease_due(tx, *queue_id, want, max, worker, &mut claimed)?;
             tx.earliest_due(*queue_id)?
         };
-        next_due = earlier(next_due, first);
+        next_due = earlier(next_due, queue_next_due);
     }
     let queue_ids: HashSet<i64> = plan.claimable.iter().map(|queue| queue.queue_id).collect();
     let next_expiry = tx.next_expiry(|id| queue_ids.contains(&id))?;
@@ -64,16 +60,16 @@ fn lease_due(
     let leased_until = tx.now + want.lease_for;
     let (mut remaining, mut dropped) = (max, 0);
     while remaining > 0 && dropped < MAX_DROPPED {
-        let due = read_due(tx, queue_id, &want.queue, remaining)?;
-        let Some(((at, seq), _)) = due.last() else {
+        let entries = read_due(tx, queue_id, &want.queue, remaining)?;
+        let Some(((last_at, last_seq), _)) = entries.last() else {
             break;
         };
         // These entries are the queue's first: one range covers exactly them.
         tx.mark_changed(queue_id);
-        tx.execute(&tx.statements.remove_due_until, [queue_id, *at, *seq])?;
-        let is_last = due.len() < remaining;
-        for ((_, seq), job) in due {
-            let Some((mut job, invalid)) = job else {
+        tx.execute(&tx.statements.remove_due_until, [queue_id, *last_at, *last_seq])?;
+        let has_more = entries.len() == remaining;
+        for ((_, seq), due_job) in entries {
+            let Some((mut job, invalid)) = due_job else {
                 dropped += 1;
                 continue;
             };
@@ -97,7 +93,7 @@ fn lease_due(
                 }
             }
         }
-        if is_last {
+        if !has_more {
             break;
         }
     }
@@ -111,7 +107,7 @@ fn lease_due(
     Ok(())
 }
 
-/// A due entry's job, and why its row is invalid, if it is. `None` without a row.
+/// The job, and the reason why its row is invalid; `None` if its row is missing.
 type DueJob = Option<(Job, Option<String>)>;
 
 fn read_due(
@@ -180,7 +176,6 @@ mod tests {
     use super::*;
     use crate::fixture::{Fixture, LEASE, name, wants};
 
-    /// With one due job.
     async fn fixture() -> Fixture {
         let fixture = Fixture::new().await;
         let _ = fixture.backend.schedule(vec![fixture.job(0, Due::NOW)]).await.unwrap();
@@ -236,14 +231,12 @@ mod tests {
         {
             let dropped = fixture.backend.claim_planned(plan, 1, "test");
             tokio::pin!(dropped);
-            // One poll puts the claim into the writer's channel; then it is dropped.
             let poll = std::future::poll_fn(|context| {
                 Poll::Ready(dropped.as_mut().poll(context).is_pending())
             });
             assert!(poll.await);
         }
         drop(unblock);
-        // The release runs in its own transaction, after the claim's.
         let again = loop {
             if let Some(job) = fixture.claim(0..1).await.jobs.pop() {
                 break job;

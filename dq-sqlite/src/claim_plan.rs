@@ -31,7 +31,6 @@ pub(crate) struct ClaimableQueue {
     pub(crate) earliest_due: Timestamp,
 }
 
-/// The queue's id, and when its first waiting job is due.
 type FirstJob = (i64, Timestamp);
 
 impl ReadTx<'_> {
@@ -128,7 +127,6 @@ impl ReadTx<'_> {
         Ok(at.map(Timestamp::from_millis))
     }
 
-    /// Queue id and due time of each job with an expired lease: it waits again.
     pub(crate) fn expired_jobs(self) -> StoreResult<Vec<(i64, i64)>> {
         self.all(&self.statements.expired_jobs, [self.now.as_millis()], |row| row.try_into())
     }

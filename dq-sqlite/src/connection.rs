@@ -14,7 +14,6 @@ use crate::schema;
 /// lower throughput, more raise tail latency.
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
-/// More than there are statements: none is parsed twice.
 const CACHED_STATEMENTS: usize = 192;
 
 const PAGE_BYTES: u32 = 4_096;
@@ -41,11 +40,9 @@ pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<
     let mut conn = open(config, flags)?;
     let is_new = is_new(&conn)?;
     if mode == OpenMode::Existing && !schema::exists(&conn, &config.table_prefix)? {
-        // Checked first: the file may belong to another program.
         return Err(no_store("the file has no tables of dq-sqlite with this `table_prefix`"));
     }
     if mode == OpenMode::Create && is_new {
-        // Both take effect only before the first table is created.
         conn.pragma_update(None, "page_size", PAGE_BYTES)?;
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
@@ -137,7 +134,6 @@ pub(crate) fn absolute_path(path: &Path) -> StoreResult<PathBuf> {
     })
 }
 
-/// The first read of the file.
 fn is_new(conn: &Connection) -> StoreResult<bool> {
     schema::is_empty(conn).map_err(|error| match error.sqlite_error_code() {
         // The file itself was opened, so SQLite cannot create the -wal and -shm files.

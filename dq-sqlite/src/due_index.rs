@@ -142,14 +142,12 @@ mod tests {
     const QUEUES: usize = 2 * MIN_QUEUES;
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// The claimed jobs' queues, and the seconds until the next due time.
     async fn claim_all(fixture: &Fixture) -> (Vec<QueueName>, Option<u64>) {
         let claimed = fixture.claim(0..QUEUES).await;
         let next_due = claimed.next_due.map(|due| due.since(claimed.now).as_secs());
         (claimed.jobs.into_iter().map(|leased| leased.job.queue).collect(), next_due)
     }
 
-    /// How often claims searched for the next queue with jobs.
     async fn looks(fixture: &Fixture) -> i32 {
         let looks = |tx: crate::reader::ReadTx<'_>| {
             let statement = tx.conn.prepare_cached(&tx.statements.next_waiting)?;

@@ -17,7 +17,6 @@ pub(crate) struct JobEnd<'a> {
     pub(crate) ending: Ending,
     /// For a skip. A dead job's reason is in its row.
     pub(crate) reason: Option<&'a str>,
-    /// Only a live job has one.
     pub(crate) lease: Option<&'a EndedLease>,
 }
 

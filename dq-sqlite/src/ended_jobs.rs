@@ -14,14 +14,12 @@ const EXTRA_DELETIONS: i64 = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct EndedJobs {
-    /// By queue id.
     queues: HashMap<i64, AddedRows>,
     pins: i64,
 }
 
 #[derive(Debug, Default)]
 struct AddedRows {
-    /// `None` if rows were only removed.
     limit: Option<HistoryLimit>,
     added: i64,
     removed: i64,
@@ -37,7 +35,6 @@ impl EndedJobs {
         self.queues.entry(queue_id).or_default().limit = Some(limit);
     }
 
-    /// Counts a row removed because its id has ended again.
     pub(crate) fn remove(&mut self, queue_id: i64) {
         self.queues.entry(queue_id).or_default().removed += 1;
     }
@@ -46,7 +43,6 @@ impl EndedJobs {
         self.pins += 1;
     }
 
-    /// Needs a write transaction.
     pub(crate) fn trim(&self, tx: ReadTx<'_>) -> StoreResult<()> {
         for (queue_id, AddedRows { limit, added, removed }) in &self.queues {
             let mut count = added - removed;

@@ -21,7 +21,6 @@ impl StoreError {
         Self { kind, message: message.into(), remedy }
     }
 
-    /// The message without the path.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

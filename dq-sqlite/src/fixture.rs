@@ -46,7 +46,6 @@ impl Fixture {
                 let _ = blocked.recv();
                 Ok(())
             };
-            // Fails if the test makes the transaction fail.
             let _ = backend.writer.submit("test", Access::Write, Weight::ONE, wait).await;
         });
         tokio::task::yield_now().await;
@@ -54,7 +53,6 @@ impl Fixture {
         unblock
     }
 
-    /// At most one job of each queue.
     pub(crate) async fn claim(&self, queues: impl Iterator<Item = usize>) -> Claimed {
         let wants = wants(queues);
         self.backend.claim(ClaimParams::new(&wants, wants.len(), "test")).await.unwrap()

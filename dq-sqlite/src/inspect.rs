@@ -14,14 +14,12 @@ use crate::listings::Listing;
 use crate::reader::ReadTx;
 use crate::row;
 
-/// By queue id.
 struct Leases {
     running: HashMap<i64, u64>,
     expired: HashMap<i64, Vec<i64>>,
 }
 
 impl ReadTx<'_> {
-    /// For all queues if the list is empty.
     pub(crate) fn stats(self, queues: &[QueueName]) -> StoreResult<Vec<QueueStats>> {
         let now = [self.now.as_millis()];
         let running = self
@@ -111,7 +109,6 @@ impl ReadTx<'_> {
             time_bound = first.0;
             first_ended = Some(first);
         }
-        // One extra row shows whether another page follows.
         let rows = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
         let bounds = [queue_id, position.0, position.1, time_bound, rows];
         let mut listed = Vec::new();

@@ -6,14 +6,11 @@
 
 use dq_core::Order;
 
-/// Ordered by a time and `seq`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Listing {
     Scheduled,
-    /// Jobs with expired leases, merged with the scheduled ones.
     ExpiredScheduled,
     Ready,
-    /// Jobs with expired leases, merged with the ready ones.
     ExpiredReady,
     Running,
     Dead,

@@ -5,7 +5,6 @@ use rusqlite::Connection;
 /// Each page is moved under the write lock: a step takes a few milliseconds.
 const PAGES_PER_STEP: u32 = 200;
 
-/// With fewer free pages a step is not worth its writes.
 const MIN_FREE_PAGES: i64 = 1_024;
 
 /// Frees pages if more than a quarter of the file is free. Returns whether it freed any; then
@@ -18,7 +17,6 @@ pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
     }
     let mut vacuum = conn.prepare(&format!("PRAGMA incremental_vacuum({PAGES_PER_STEP})"))?;
     let mut rows = vacuum.query([])?;
-    // SQLite frees one page per row that is read.
     while rows.next()?.is_some() {}
     // A file created without incremental vacuum never shrinks.
     Ok(free_pages(conn)? < before)

@@ -21,7 +21,6 @@ const MIGRATIONS: [&str; 1] = [include_str!("schema/1_tables.sql")];
 
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The tables of version 1, without the prefix: every file has them.
 fn tables() -> impl Iterator<Item = &'static str> {
     let create = |line: &'static str| line.strip_prefix("CREATE TABLE {p}")?.strip_suffix(" (");
     MIGRATIONS[0].lines().filter_map(create)
@@ -30,9 +29,8 @@ fn tables() -> impl Iterator<Item = &'static str> {
 /// Marks files with only the backend's tables, as shown by `file(1)`: "dqjb".
 const APPLICATION_ID: i32 = 0x6471_6a62;
 
-/// # Errors
-/// `Incompatible` for foreign tables with the same names, or if this library version may no longer
-/// read and write the tables.
+/// Creates or migrates the tables. `Incompatible` for foreign tables with the same names, or if this
+/// library version may no longer read and write the tables.
 pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
     migrate(conn, prefix, &MIGRATIONS)
 }
@@ -62,13 +60,11 @@ fn migrate(conn: &mut Connection, prefix: &str, migrations: &[&str]) -> StoreRes
     Ok(())
 }
 
-/// # Errors
-/// See [`ensure`].
 pub(crate) fn exists(conn: &Connection, prefix: &str) -> StoreResult<bool> {
     Ok(supported_version(conn, prefix)? > 0)
 }
 
-/// 0 without tables.
+/// Returns 0 without tables.
 fn supported_version(conn: &Connection, prefix: &str) -> StoreResult<i64> {
     let names: Vec<String> = tables().map(|table| format!("'{prefix}{table}'")).collect();
     let found = format!("SELECT count(*) FROM sqlite_schema WHERE name IN ({})", names.join(", "));

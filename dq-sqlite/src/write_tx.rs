@@ -40,7 +40,6 @@ pub(crate) struct EndedLease {
     pub(crate) since: i64,
 }
 
-/// A queue and its new first due time.
 pub(crate) type QueueWakeup = (QueueName, Timestamp);
 
 #[derive(Debug, Default)]
@@ -58,7 +57,6 @@ pub(crate) struct WriteTx<'c> {
     reading: ReadTx<'c>,
     queue_ids: &'c mut QueueIds,
     buffered: Buffered,
-    /// The oldest table version whose programs may write.
     min_writer: i64,
 }
 
@@ -88,8 +86,6 @@ impl<'c> WriteTx<'c> {
         Ok(tx)
     }
 
-    /// `Incompatible` if this library version may not write the tables: a newer one may have
-    /// migrated them.
     pub(crate) fn check_writer(&self) -> StoreResult<()> {
         schema::check_writer(self.min_writer)
     }
@@ -154,7 +150,6 @@ impl<'c> WriteTx<'c> {
         &mut self.buffered.ended
     }
 
-    /// [`Self::advance_seq`] marks it as used.
     pub(crate) fn next_seq(&self) -> i64 {
         self.buffered.seq + 1
     }
@@ -173,7 +168,6 @@ impl<'c> WriteTx<'c> {
         self.buffered.token
     }
 
-    /// Returns the grant time, which each lease stores.
     pub(crate) fn grant(&mut self) -> i64 {
         let now = self.now.as_millis();
         // Later than `now` only in a process too old to shorten leases. A newer process must still
@@ -195,7 +189,6 @@ impl<'c> WriteTx<'c> {
         Ok(queue_id)
     }
 
-    /// Creates the queue if necessary.
     pub(crate) fn find_or_add_queue(&mut self, name: &QueueName) -> StoreResult<i64> {
         if let Some(queue_id) = self.find_queue(name)? {
             return Ok(queue_id);
@@ -235,7 +228,6 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// The jobs keep their due time and count one more loss.
     fn return_expired(&mut self) -> StoreResult<()> {
         let now = self.now.as_millis();
         let expired = self.all(&self.statements.expired_leases, [now], |row| {
@@ -275,7 +267,6 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// For a job that continues; `error` if the run failed.
     pub(crate) fn note_run(
         &self,
         seq: i64,

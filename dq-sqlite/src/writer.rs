@@ -28,7 +28,6 @@ use crate::write_tx::{Changes, QueueIds, WriteTx};
 /// so each chunk runs alone.
 const GROUP_ITEMS: usize = 512;
 
-/// Same limit, by total job size.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
 /// How often an idle writer polls for foreign commits. A poll reads a number in shared memory and
@@ -43,10 +42,8 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// without a pause they never find the lock free.
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
-/// Since their last commit.
 const OTHERS_ACTIVE_FOR: Duration = Duration::from_secs(10);
 
-/// After the last write.
 const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 
 pub(crate) struct Session {
@@ -56,7 +53,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Never creates the store.
     fn reopen(shared: &StoreShared) -> StoreResult<Self> {
         shared.file.verify()?;
         let session = Self::connect(&shared.config, OpenMode::Again)?;
@@ -131,7 +127,6 @@ impl Writer {
         }
     }
 
-    /// Runs tasks until the store is closed or all senders are dropped.
     pub(crate) fn run(mut self) {
         while self.wait() {
             self.gather();
@@ -181,7 +176,6 @@ impl Writer {
         }
     }
 
-    /// After a failure the remaining tasks stay pending.
     fn run_transaction(&mut self) {
         self.yield_to_other_writers();
         let mut replies = Vec::new();
@@ -223,7 +217,7 @@ impl Writer {
     }
 
     fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
-        let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
+        let conn = &self.session.as_ref().expect("`begin` has opened it").conn;
         let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids)?;
         run_until_failure(tx, &mut self.pending, replies)
     }
@@ -234,8 +228,7 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         // Locked during the commit, so that no claim reads the new file version before the changes.
         let mut due_index = lock(&shared.due_index);
-        let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
-        if let Err(error) = execute(conn, "COMMIT") {
+        if let Err(error) = execute(self.conn(), "COMMIT") {
             due_index.invalidate();
             // After a failed sync the page cache may differ from the disk: never use this
             // connection again.
@@ -245,6 +238,10 @@ impl Writer {
         due_index.committed(&changes.next_due, || self.others_have_committed());
         drop(due_index);
         self.shared.file.verify().map_err(StoreError::after_commit)
+    }
+
+    fn conn(&self) -> &Connection {
+        &self.session.as_ref().expect("`begin` has opened it").conn
     }
 
     fn roll_back(&mut self) {
@@ -257,7 +254,6 @@ impl Writer {
         }
     }
 
-    /// Reopens the file if necessary. Fails if the path leads to another file by now.
     fn begin(&mut self) -> StoreResult<()> {
         self.reopen()?;
         self.take_lock()?;
@@ -273,8 +269,7 @@ impl Writer {
     fn take_lock(&mut self) -> StoreResult<()> {
         let since = Instant::now();
         loop {
-            let conn = &self.session.as_ref().expect("it was just opened").conn;
-            let error = match execute(conn, "BEGIN IMMEDIATE") {
+            let error = match execute(self.conn(), "BEGIN IMMEDIATE") {
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => error,
                 result => {
                     self.gather();
@@ -290,7 +285,6 @@ impl Writer {
         }
     }
 
-    /// Fails if no task is left.
     fn reject_timed_out(&mut self, since: Instant, busy: StoreError) -> StoreResult<()> {
         let timeout = self.shared.config.busy_timeout;
         while let Some(task) = self.pending.pop_waiting_for(timeout, since) {
@@ -315,7 +309,6 @@ impl Writer {
         }
     }
 
-    /// True if unknown.
     fn others_have_committed(&mut self) -> bool {
         let Some(session) = &mut self.session else {
             return true;
@@ -351,7 +344,6 @@ impl Writer {
         }
     }
 
-    /// Runs while there are no tasks.
     fn poll(&mut self) {
         if self.reopen().is_err() {
             // The next call reports the error. Until then only listeners justify a retry.

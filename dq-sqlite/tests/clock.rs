@@ -71,7 +71,6 @@ async fn a_process_that_is_open_sees_that_the_clock_was_set_back() {
     };
     let end = Some(fixture.clock.now() + MINUTE);
     assert_eq!(leased_until().await, end, "no call has written the new end yet");
-    // A runner claims every second, even without free slots.
     assert_eq!(claim(&backend, 0).await.next_due, end);
     assert_eq!(leased_until().await, end);
     fixture.clock.advance(MINUTE);

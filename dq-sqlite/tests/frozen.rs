@@ -12,7 +12,6 @@ use dq_core::{
 /// Written at version 1, with jobs in each state. Keep it: a later version writes a different file.
 const FILE: &[u8] = include_bytes!("fixtures/format-1.db");
 
-/// The running job's token.
 const TOKEN: FencingToken = FencingToken(1_704_067_201_000_003);
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -101,7 +100,6 @@ async fn everything_in_the_file_is_read() {
         ("web-1", &b"{\"host\":\"a\"}"[..])
     );
 
-    // Settles a lease of the process that wrote the file.
     let lease = Lease { queue: queue.clone(), job: id(4), token: TOKEN };
     let settled = backend.settle(&[Settlement::new(lease, Verdict::Done)]).await.unwrap();
     assert_eq!(settled, [Settled::Accepted]);

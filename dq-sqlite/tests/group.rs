@@ -99,7 +99,6 @@ async fn one_call_purges_a_limited_number_of_jobs_in_short_transactions() {
         let report = backend.operate(Operation::Purge { queue: &queue }).await.unwrap();
         reports.push((report.affected, report.more));
     }
-    // One call removes the last waiting jobs and the first dead ones.
     assert_eq!(reports, [(1_000, true), (1_000, false), (0, false)]);
     let steps = commits(&fixture) - before;
     assert!(steps >= 4, "{steps} transactions for 2,000 jobs");
@@ -121,7 +120,6 @@ async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outco
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     assert!(error.message().contains("full"), "{error}");
     assert_eq!((stats(&backend).await.ready, stats(&backend).await.running), (2, 2));
-    // If no part took effect, the call reports the error itself.
     common::assert_kind(backend.settle(&settlements[2..]).await, ErrorKind::Full);
 }
 

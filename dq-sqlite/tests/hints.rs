@@ -45,7 +45,6 @@ async fn a_commit_of_others_wakes_listeners_even_if_the_transaction_that_detects
 
     let lock = WriteLock::acquire(&fixture);
     let failing = send_poison(&fixture, &backend);
-    // The runtime has one thread: the call is now in the writer's channel.
     tokio::task::yield_now().await;
     let due = fixture.clock.now() + SECOND;
     let id = fixture.job(Due::NOW).id.to_bytes();

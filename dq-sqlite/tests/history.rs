@@ -37,7 +37,6 @@ async fn listed(backend: &SqliteBackend) -> usize {
 
 #[tokio::test]
 async fn nothing_is_written_without_history_and_pins() {
-    // The default is none.
     for limits in [HistoryLimits::default(), HistoryLimits::all(HistoryLimit::OFF)] {
         let fixture = Fixture::new();
         let environment = fixture.environment().history(limits);

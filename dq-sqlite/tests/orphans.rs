@@ -24,7 +24,6 @@ async fn broken_job(fixture: &Fixture, backend: &SqliteBackend, sql: &str) -> Ne
     job
 }
 
-/// Statements that leave a job without a lease and without an entry at its due time.
 const BREAKS: [&str; 2] =
     ["DELETE FROM dq_due WHERE seq = ?1", "UPDATE dq_job SET due = due + 1 WHERE seq = ?1"];
 
@@ -39,7 +38,6 @@ async fn a_lease_without_its_job_is_dropped_when_it_expires() {
     backend.close().await.unwrap();
     let backend = fixture.open().await;
 
-    // Each of these calls once failed with "Query returned no rows", in all queues.
     let other = QueueName::new("other").unwrap();
     let mut unrelated = fixture.job(Due::NOW);
     unrelated.queue = other.clone();

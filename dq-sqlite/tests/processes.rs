@@ -54,7 +54,6 @@ async fn child_writes_until_killed() {
 }
 
 fn report(word: &str, id: JobId) {
-    // One write per line; `println!` goes to the test's captured output.
     std::io::stdout().write_all(format!("{word} {id}\n").as_bytes()).unwrap();
 }
 

@@ -9,7 +9,6 @@ use dq_core::{
 };
 use dq_sqlite::SqliteBackend;
 
-/// All pages of a listing, two jobs per page.
 async fn browse(backend: &SqliteBackend, state: JobState) -> Vec<JobView> {
     let (mut jobs, mut after) = (Vec::new(), None);
     loop {
@@ -93,7 +92,6 @@ async fn a_full_file_with_expired_leases_can_be_read() {
     let leases = 2_000;
     let _ = backend.schedule((0..leases).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     assert_eq!(claim(&backend, leases).await.jobs.len(), leases);
-    // First large jobs, then small ones, until no page is left.
     let mut waiting = 0;
     for bytes in [20_000, 1_000, 1] {
         let large = || fixture.job(10 * MINUTE).payload(Bytes::from(vec![7; bytes]));

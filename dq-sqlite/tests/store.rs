@@ -18,7 +18,6 @@ async fn a_claim_without_due_jobs_needs_no_write_lock() {
     assert!(claimed.jobs.is_empty());
     assert_eq!(claimed.next_due, Some(claimed.now + SECOND));
     fixture.clock.advance(MINUTE);
-    // A claim for zero jobs finds waiting jobs and expired leases.
     let polled = claim(&backend, 0).await;
     assert_eq!((polled.jobs.len(), polled.next_due), (0, Some(claimed.now)));
     lock.release();

@@ -25,7 +25,6 @@ async fn the_job_exists_if_and_only_if_the_transaction_commits() {
         if commit { tx.commit() } else { tx.rollback() }.unwrap();
         assert_eq!(stats(&backend).await.stored(), u64::from(commit));
     }
-    // The backend continues with the counters that the transaction advanced.
     assert!(backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap()[0].is_stored());
     assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
 }

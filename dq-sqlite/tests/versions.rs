@@ -21,7 +21,6 @@ async fn processes_use_tables_to_which_a_later_version_adds_as_before() {
     let fixture = Fixture::new();
     let running = fixture.open().await;
     full_life(&fixture, &running).await;
-    // Columns and a table that a later version might add.
     for table in ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner"]
     {
         let column = "later INTEGER NOT NULL DEFAULT 1";
@@ -34,7 +33,6 @@ async fn processes_use_tables_to_which_a_later_version_adds_as_before() {
     full_life(&fixture, &started).await;
 }
 
-/// Takes a job through all states, in its own transaction and in the caller's.
 async fn full_life(fixture: &Fixture, backend: &dq_sqlite::SqliteBackend) {
     let _ = backend.schedule(vec![fixture.keyed("k", MINUTE)]).await.unwrap();
     let mut conn = fixture.conn();
@@ -149,7 +147,6 @@ async fn a_running_process_that_may_not_write_any_more_settles_after_a_failed_co
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
     fixture.execute("UPDATE dq_meta SET version = 2, min_writer = 2");
-    // After a failed commit the file is opened again.
     common::fail_commits(&fixture, "DELETE ON dq_lease");
     let settlement = Settlement::new(leased.lease(), Verdict::Done);
     assert_kind(backend.settle(&[settlement]).await, ErrorKind::OutcomeUnknown);

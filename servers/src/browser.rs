@@ -31,7 +31,6 @@ impl Browser {
             .unwrap_or_else(|| panic!("chromium is not installed: run `cargo xtask servers`"))
     }
 
-    /// The browser on the `PATH`, if its driver is there too.
     fn on_machine() -> Option<Self> {
         let browser = Program::on_machine("chromium")?;
         Some(Self { browser, driver: Program::on_machine("chromedriver")?, data: None })

@@ -50,7 +50,6 @@ pub(crate) fn install(packages: &[&str]) -> Result {
     retry_with_new_lists(|| run(&mut as_root(&command_line)?).map(drop))
 }
 
-/// Tries again after an update of the package lists.
 fn retry_with_new_lists(attempt: impl Fn() -> Result) -> Result {
     let Err(first) = attempt() else { return Ok(()) };
     let updated = as_root(&["apt-get", "update", "-qq"]).and_then(|mut update| run(&mut update));
@@ -58,7 +57,6 @@ fn retry_with_new_lists(attempt: impl Fn() -> Result) -> Result {
     attempt()
 }
 
-/// Downloads packages with their missing dependencies.
 fn download(packages: &[&str], into: &Path) -> Result {
     let simulate = ["install", "--simulate", "--no-install-recommends"];
     let plan = run(Command::new("apt-get").args(simulate).args(packages))?;
@@ -91,7 +89,6 @@ fn as_root(command_line: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a command and returns what it prints.
 fn run(command: &mut Command) -> Result<String> {
     let output = command.env("LC_ALL", "C").output();
     let output = output.map_err(|error| format!("{command:?} cannot be started: {error}"))?;

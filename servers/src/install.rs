@@ -14,10 +14,6 @@ use crate::pypi::PythonPackage;
 use crate::{browser, nginx, prometheus, rabbitmq, redis};
 
 /// Installs all programs and PyPI packages.
-///
-/// # Errors
-///
-/// If an installation fails.
 pub fn everything() -> Result<(), String> {
     redis()?;
     rabbitmq()?;
@@ -30,24 +26,15 @@ pub fn everything() -> Result<(), String> {
 }
 
 /// Installs `redis-server`, `redis-cli`, and `openssl` for TLS certificates.
-///
-/// # Errors
-///
-/// If the installation fails.
 pub fn redis() -> Result<(), String> {
     redis::PACKAGE.install()
 }
 
 /// Installs RabbitMQ with its tools, and Erlang.
-///
-/// # Errors
-///
-/// If the installation fails.
 pub fn rabbitmq() -> Result<(), String> {
     rabbitmq::install()
 }
 
-/// A JDK and Maven, for tests with Java clients.
 fn java() -> Result<(), String> {
     if ["java", "javac", "mvn"].iter().all(|program| on_path(program).is_some()) {
         return Ok(());
@@ -56,7 +43,6 @@ fn java() -> Result<(), String> {
     debian::install(&["default-jdk-headless", "maven"])
 }
 
-/// Python with pip, for tests with third-party packages.
 fn python() -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "--version"]);

@@ -21,9 +21,6 @@ pub struct Nginx {
 
 impl Nginx {
     /// Starts nginx in front of `server`, with a prefix such as `/ops/dq`.
-    ///
-    /// # Panics
-    /// If nginx is not installed or does not start.
     #[must_use]
     pub fn strip_prefix(prefix: &str, server: SocketAddr) -> Self {
         start_on_free_port("nginx", || Self::try_start(prefix, server))
@@ -54,7 +51,6 @@ impl Nginx {
     }
 }
 
-/// Uses the guide's location.
 fn configuration(prefix: &str, address: SocketAddr, server: SocketAddr) -> String {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path tmp-{name};\n"))

@@ -24,7 +24,6 @@ impl Package {
             .unwrap_or_else(|| panic!("{name} is not installed: run `cargo xtask servers`"))
     }
 
-    /// Unpacks the packages if the machine lacks a program.
     pub(crate) fn install(&self) -> debian::Result {
         let is_missing = |(name, _): &&(&str, &str)| on_path(name).is_none();
         let missing: Vec<_> = self.programs.iter().filter(is_missing).collect();
@@ -38,7 +37,6 @@ impl Package {
         })
     }
 
-    /// Unpacks the packages unless `works` holds for the directory.
     pub(crate) fn unpack(&self, works: impl Fn(&Path) -> bool) -> debian::Result {
         let target = self.unpacked();
         if works(&target) {

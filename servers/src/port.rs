@@ -20,7 +20,6 @@ pub(crate) fn free_with_bus() -> u16 {
     pick(|port| is_free(port) && is_free(port + 10_000))
 }
 
-/// Picks a random port that was not picked recently.
 fn pick(is_usable: impl Fn(u16) -> bool) -> u16 {
     // A slow server binds its port seconds later, and must not share it with the next server. Bus
     // ports are not listed: the caller retries.

@@ -32,7 +32,6 @@ pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
-/// How often a server is started if other processes take its port first.
 const ATTEMPTS: usize = 10;
 
 /// The operating system's error for a port that is taken, as Erlang and all others write it.
@@ -66,7 +65,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Does not start the process yet.
     pub(crate) fn new(watchdog: Watchdog, program: Program, arguments: Vec<OsString>) -> Self {
         Self { program, arguments, running: Mutex::new(None), watchdog }
     }
@@ -94,7 +92,6 @@ impl Process {
         assert!(matches!(started, Some(Ok(()))), "{name} exited before it was started");
     }
 
-    /// Kills the process and its children, if they run.
     pub(crate) fn kill(&self) {
         if let Some(child) = &mut *self.running() {
             send("KILL", child);
@@ -147,7 +144,6 @@ impl Process {
         self.watchdog.dir()
     }
 
-    /// The end of the log, for error messages.
     pub(crate) fn log_tail(&self) -> String {
         const LINES: usize = 150;
         let log = self.log();
@@ -167,7 +163,6 @@ impl Process {
                 return Ok(());
             };
             if let Some(status) = self.exit_status() {
-                // So that it can start again, and has no id.
                 self.kill();
                 return Err(format!("it exited ({status}) with the log:\n{}", self.log_tail()));
             }
@@ -179,7 +174,6 @@ impl Process {
         }
     }
 
-    /// Waits for the process, and forgets it.
     fn reap(&self) {
         if let Some(mut child) = self.running().take() {
             let _ = child.wait();

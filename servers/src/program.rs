@@ -16,7 +16,6 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Looks on the `PATH`.
     pub(crate) fn on_machine(name: &str) -> Option<Self> {
         on_path(name).map(|path| Self { path, libraries: None, environment: None })
     }
@@ -28,7 +27,6 @@ impl Program {
             .find_map(|directory| Self::unpacked_at(root, &format!("{directory}/{name}")))
     }
 
-    /// Looks at a path below `root`.
     pub(crate) fn unpacked_at(root: &Path, path: &str) -> Option<Self> {
         let path = root.join(path);
         let libraries = library_path(root);
@@ -46,7 +44,6 @@ impl Program {
         command
     }
 
-    /// Sets the environment of a command that executes the program.
     pub(crate) fn prepare(&self, command: &mut Command) {
         if let Some(environment) = &self.environment {
             command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
@@ -71,7 +68,6 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
 }
 
-/// `LD_LIBRARY_PATH` for programs unpacked into `root`.
 pub(crate) fn library_path(root: &Path) -> Option<OsString> {
     let roots = [root.join("usr/lib"), root.join("lib")];
     let entries = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten();

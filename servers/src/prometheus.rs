@@ -11,9 +11,6 @@ pub(crate) const PACKAGE: Package = Package {
 };
 
 /// Returns a command for `promtool`, without arguments.
-///
-/// # Panics
-/// If it is not installed.
 #[must_use]
 pub fn promtool() -> Command {
     PACKAGE.program("promtool").command()

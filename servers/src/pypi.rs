@@ -48,12 +48,8 @@ impl PythonPackage {
     }
 
     /// Returns the package's directory, for `PYTHONPATH`; downloads it if it is missing.
-    ///
-    /// # Errors
-    /// If pip fails.
     pub fn install(self) -> Result<PathBuf, String> {
         let target = unpacked_programs().join(PYPI).join(self.directory());
-        // Other processes' tests may need the same package.
         let installed = create_once(&target, Path::is_dir, |scratch| {
             let requirements = scratch.join("requirements.txt");
             fs::write(&requirements, self.requirements()).map_err(|error| error.to_string())?;
@@ -65,9 +61,6 @@ impl PythonPackage {
 }
 
 /// Returns a package's directory, for `PYTHONPATH`; downloads it if it is missing.
-///
-/// # Panics
-/// If Python is not installed or pip fails.
 #[must_use]
 pub fn python_package(package: PythonPackage) -> PathBuf {
     package.install().unwrap_or_else(|error| panic!("{error}\nrun `cargo xtask servers`"))

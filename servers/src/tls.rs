@@ -37,9 +37,6 @@ const COMMANDS: [&str; 5] = [
 ];
 
 /// Creates `ca.crt`, and `server.crt` with `server.key` for 127.0.0.1 and localhost.
-///
-/// # Panics
-/// If openssl is not installed or fails.
 pub fn create_certificates(dir: &Path) {
     let openssl = PACKAGE.program("openssl");
     let file = dir.join("openssl.cnf");

@@ -27,7 +27,6 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Makes a temporary directory, and starts the script.
     pub(crate) fn start(prefix: &str) -> Self {
         let dir = tempfile::Builder::new().prefix(prefix).tempdir();
         let dir = dir.unwrap_or_else(|error| panic!("no temporary directory: {error}")).keep();

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, shared_rabbitmq, shared_redis};
 
-/// The child process's task: `killed`, `frozen`, `exit` or `rabbitmq`.
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
 /// The tests' child process; without the variable it does nothing. A line for [`start`] begins with
@@ -64,8 +63,6 @@ fn a_process_that_exits_without_drops_leaves_no_server() {
     wait_until_removed(&servers);
 }
 
-/// Starts the child, and returns the ports and directories of its two servers (RabbitMQ and its
-/// epmd).
 fn start(task: &str) -> (Child, Vec<(u16, String)>) {
     let program = std::env::current_exe().expect("this program");
     let mut child = Command::new(program)

@@ -22,9 +22,7 @@ pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("kill", kill),
 ];
 
-/// Delay for jobs that stay pending during all measurements.
 const FAR: Duration = Duration::from_secs(24 * 3_600);
-/// Time for a worker to start and run a measurement's jobs.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long to wait for a killed worker's jobs. By default, Celery gives a lost worker's job to
 /// another worker after an hour.
@@ -34,7 +32,6 @@ pub(crate) struct Sizes {
     bulk: usize,
     single: usize,
     no_op: usize,
-    /// Pending jobs besides the ones that come due.
     pending: &'static [usize],
     late_rate: usize,
     late_seconds: usize,
@@ -135,7 +132,6 @@ fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows
         peer.store(&address, pending, "bulk", millis_from_now(FAR)?, 0)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
-        // After all are stored.
         let first = millis_from_now(Duration::from_secs(6))?;
         peer.store(&address, count, "bulk", first, sizes.late_rate)?;
         let runs = worker.runs(count, PATIENCE);
@@ -180,7 +176,6 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     // With those in scripts, and without the call itself: Redis counts a command once it has run.
     let commands = || store.info("total_commands_processed");
     let worker = ready(peer, &store.address())?;
-    // Skips startup work.
     thread::sleep(sizes.idle / 4);
     let before = commands()?;
     thread::sleep(sizes.idle);

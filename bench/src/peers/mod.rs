@@ -53,7 +53,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-/// Builds a store's peers, or only the ones named in `only`.
 fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
     let is_chosen = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
@@ -69,7 +68,6 @@ fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
 
 /// Measures peers on one store and prints the table. Returns the failed measurements.
 fn measure(peers: &[Peer], store: &Store, sizes: &Sizes, options: &Options) -> Vec<String> {
-    // In the order in which they were first set.
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut failed = Vec::new();
     let is_chosen = |name: &str| {

@@ -25,7 +25,6 @@ pub(crate) const OWN_PROGRAM: &str = "own-program";
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// How many jobs may be due at the same time.
     pub(crate) max_due: usize,
     program: Vec<OsString>,
 }
@@ -33,9 +32,6 @@ pub(crate) struct Peer {
 impl Peer {
     /// Builds the program in its own directory with its language's build tool, which reuses earlier
     /// builds.
-    ///
-    /// # Errors
-    /// Names the missing or failed tool, with its output.
     pub(crate) fn build(name: &'static str, directory: &Path) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let directory = directory.canonicalize()?;

@@ -15,7 +15,6 @@ pub(crate) struct Run {
     pub(crate) number: usize,
     /// Start minus due time in microseconds; negative if early.
     pub(crate) lateness: i64,
-    /// Microseconds since 1970.
     pub(crate) started: i64,
 }
 
@@ -61,8 +60,6 @@ impl Worker {
         runs
     }
 
-    /// Kills the process with SIGKILL. Returns the printed runs not yet returned by
-    /// [`runs`](Self::runs).
     pub(crate) fn kill(mut self) -> Result<Vec<Run>> {
         self.process.kill()?;
         self.process.wait()?;
@@ -72,7 +69,6 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A no-op after `kill`.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

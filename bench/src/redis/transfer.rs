@@ -57,7 +57,6 @@ pub(crate) fn transfer(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Milliseconds of a transfer.
 fn transfers(store: &Store, pending: usize, calls: usize) -> Result<f64> {
     store.fresh()?;
     let mut connection = connect(store)?;
@@ -76,7 +75,6 @@ fn transfers(store: &Store, pending: usize, calls: usize) -> Result<f64> {
     Ok(median(times))
 }
 
-/// Fills a queue as Redisson's clients do; all jobs are due.
 fn fill_as_redisson(connection: &mut redis::Connection, pending: usize) -> Result<()> {
     const DEPTH: usize = 500;
     let mut rng = SmallRng::seed_from_u64(13);
@@ -98,7 +96,6 @@ fn fill_as_redisson(connection: &mut redis::Connection, pending: usize) -> Resul
     Ok(())
 }
 
-/// Milliseconds of a claim.
 async fn claims(store: &Store, pending: usize, calls: usize) -> Result<f64> {
     let backend = open(&store.fresh()?).await?;
     let mut workload = Workload::keyless(13);

@@ -32,20 +32,15 @@ pub(super) struct Point {
     pub(super) pending: usize,
     /// Jobs stored per second, in calls of [`BULK`], since the previous point.
     pub(super) bulk_rate: f64,
-    /// Store growth in bytes per pending job.
+    /// Growth of the store in bytes per pending job.
     pub(super) store_bytes: f64,
-    /// Process growth in bytes per pending job.
+    /// Growth of this process in bytes per pending job.
     pub(super) process_bytes: f64,
     pub(super) server_resident: u64,
-    /// Milliseconds per call for one job.
     pub(super) schedule: Quantiles,
-    /// Milliseconds per call for one job.
     pub(super) cancel: Quantiles,
-    /// Milliseconds for one due job.
     pub(super) claim_and_settle: Quantiles,
-    /// Milliseconds per call.
     pub(super) stats: Quantiles,
-    /// Milliseconds from due time to start, through the runner.
     pub(super) lateness: Quantiles,
     pub(super) idle: Idle,
 }
@@ -53,7 +48,6 @@ pub(super) struct Point {
 /// The extra cost of an idle runner, compared to a client without one.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Idle {
-    /// Process CPU, in ms per second.
     pub(super) process_cpu: f64,
     /// Server CPU, in ms per second; `None` if unknown.
     pub(super) server_cpu: Option<f64>,
@@ -73,46 +67,60 @@ pub(super) async fn points(
         url += "?log_size_mib=8192";
     }
     let dq = Dq::connect(&url).await?;
-    let mut filling = Filling::begin(plan, &dq, store, workload::queues(queues)).await?;
+    let mut growing = GrowingStore::new(plan, &dq, store, workload::queues(queues)).await?;
     let mut points = Vec::new();
     for pending in steps {
-        points.push(filling.point(*pending).await?);
+        points.push(growing.measure(*pending).await?);
     }
     dq.close().await?;
     Ok(points)
 }
 
-struct Filling<'a> {
+/// A store that gets more and more pending jobs.
+struct GrowingStore<'a> {
     plan: &'a Plan,
     dq: &'a Dq,
     store: &'a Store,
     queues: Vec<QueueName>,
     workload: Workload,
+    /// Jobs stored so far for later.
     pending: usize,
-    /// Bytes in the store and in this process before the first job.
-    empty: (f64, u64),
+    empty_store_bytes: f64,
+    empty_process_bytes: u64,
 }
 
-impl<'a> Filling<'a> {
-    async fn begin(
+impl<'a> GrowingStore<'a> {
+    /// Claims one job first, so that what the first calls load and create counts as empty.
+    async fn new(
         plan: &'a Plan,
         dq: &'a Dq,
         store: &'a Store,
         queues: Vec<QueueName>,
     ) -> Result<Self> {
         let workload = Workload::with_seed(21).payloads(PAYLOAD).spread_over(queues.clone());
-        let mut filling = Self { plan, dq, store, queues, workload, pending: 0, empty: (0.0, 0) };
-        // Excludes what the first calls load and create.
-        filling.claim_and_settle(1).await?;
-        filling.empty = (store.bytes()?, resident("self"));
-        Ok(filling)
+        let (pending, empty_store_bytes, empty_process_bytes) = (0, 0.0, 0);
+        let mut growing = Self {
+            plan,
+            dq,
+            store,
+            queues,
+            workload,
+            pending,
+            empty_store_bytes,
+            empty_process_bytes,
+        };
+        growing.claim_and_settle(1).await?;
+        growing.empty_store_bytes = store.bytes()?;
+        growing.empty_process_bytes = resident("self");
+        Ok(growing)
     }
 
-    async fn point(&mut self, pending: usize) -> Result<Point> {
+    /// Fills the store up to `pending` jobs and measures it.
+    async fn measure(&mut self, pending: usize) -> Result<Point> {
         let calls = self.plan.full_or_quick(1_000, 20);
         let bulk_rate = self.fill(pending).await?;
-        let store_bytes = (self.store.bytes()? - self.empty.0) / pending as f64;
-        let grown = resident("self").saturating_sub(self.empty.1);
+        let store_bytes = (self.store.bytes()? - self.empty_store_bytes) / pending as f64;
+        let process_grown = resident("self").saturating_sub(self.empty_process_bytes);
         let [schedule, cancel] = self.schedule_and_cancel(calls).await?;
         let claim_and_settle = self.claim_and_settle(calls).await?;
         let stats = self.stats(calls.min(50)).await?;
@@ -126,7 +134,7 @@ impl<'a> Filling<'a> {
             pending,
             bulk_rate,
             store_bytes,
-            process_bytes: grown as f64 / pending as f64,
+            process_bytes: process_grown as f64 / pending as f64,
             server_resident: self.store.server_resident(),
             schedule,
             cancel,
@@ -146,7 +154,6 @@ impl<'a> Filling<'a> {
         Ok(rate(jobs, spent))
     }
 
-    /// Schedules jobs one per call, then cancels them one per call.
     async fn schedule_and_cancel(&mut self, calls: usize) -> Result<[Quantiles; 2]> {
         let backend = self.dq.backend();
         let (mut scheduled, mut cancelled) = (Vec::new(), Vec::new());
@@ -175,17 +182,14 @@ impl<'a> Filling<'a> {
         for _call in 0..calls {
             let mut job = self.workload.job(now());
             job.due = Due::NOW;
-            let (id, want) = (job.id, Want::new(job.queue.clone(), 1, Duration::from_secs(60)));
+            let id = job.id;
+            let wants = [Want::new(job.queue.clone(), 1, Duration::from_secs(60))];
             let _ = backend.schedule(vec![job]).await?;
             let begin = Instant::now();
-            let wants = std::slice::from_ref(&want);
-            let claimed = backend.claim(ClaimParams::new(wants, 1, "scale")).await?;
-            let Some(leased) = claimed.jobs.first() else {
-                return Err(format!("{id} is due, and was not claimed").into());
+            let claimed = backend.claim(ClaimParams::new(&wants, 1, "scale")).await?;
+            let Some(leased) = claimed.jobs.first().filter(|leased| leased.job.id == id) else {
+                return Err(format!("{id} is due, and was not claimed: {claimed:?}").into());
             };
-            if leased.job.id != id {
-                return Err(format!("{} was claimed instead of {id}", leased.job.id).into());
-            }
             backend.settle(&[Settlement::new(leased.lease(), Verdict::Done)]).await?;
             times.push(begin.elapsed());
         }
@@ -223,7 +227,6 @@ impl<'a> Filling<'a> {
             return Err("the first job was due before the last was stored".into());
         }
         let probe = Probe::timing(jobs).serving(self.queues.clone());
-        // Spawned, as in an application.
         let dq = self.dq.clone();
         let running = probe.clone();
         tokio::spawn(async move { running.run(&dq).await.map(drop) }).await??;
@@ -251,15 +254,16 @@ impl<'a> Filling<'a> {
             let commands = self.store.info("total_commands_processed").ok();
             Result::Ok((self.store.cpu()?.map(millis), commands))
         };
-        let ((cpu, commands), watch) = (look()?, Stopwatch::start());
+        let (server_cpu, commands) = look()?;
+        let watch = Stopwatch::start();
         tokio::time::sleep(window).await;
         let (seconds, process_cpu) = (watch.wall().as_secs_f64(), millis(watch.cpu()));
-        let (cpu_after, commands_after) = look()?;
+        let (server_cpu_after, commands_after) = look()?;
         let per_second =
             |after: Option<f64>, before: Option<f64>| Some((after? - before?) / seconds);
         Ok(Idle {
             process_cpu: process_cpu / seconds,
-            server_cpu: per_second(cpu_after, cpu),
+            server_cpu: per_second(server_cpu_after, server_cpu),
             commands: per_second(commands_after, commands),
         })
     }

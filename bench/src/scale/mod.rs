@@ -16,7 +16,6 @@ use crate::store::Store;
 
 use report::Report;
 
-/// The smallest step, unless the caller asks for fewer jobs.
 const LEAST: usize = 100;
 
 const STORES: [&str; 3] = ["sqlite", "redis", "rabbitmq"];

@@ -12,7 +12,6 @@ pub(super) struct Line {
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
-/// Left, right, top, bottom.
 const MARGINS: [f64; 4] = [70.0, 140.0, 40.0, 40.0];
 /// Distinct also for readers who see no red or no green.
 const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
@@ -27,7 +26,6 @@ struct Axis {
 }
 
 impl Axis {
-    /// The smallest axis for all values; ignores values that are not positive.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let powers = values.filter(|value| is_drawn(*value)).map(f64::log10);
         let (low, high) = powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), power| {
@@ -62,7 +60,6 @@ fn is_drawn(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
-/// Draws the lines. Titles and names must not need XML escaping.
 pub(super) fn plot(title: &str, lines: &[Line]) -> String {
     let [left, right, top, bottom] = MARGINS;
     let points = || lines.iter().flat_map(|line| line.points.iter().copied());

@@ -15,7 +15,6 @@ pub(super) struct Report {
     pub(super) points: Vec<Point>,
 }
 
-/// A table row: its name, and its cell for a point.
 type Row = (&'static str, fn(&Point) -> String);
 
 const ROWS: [Row; 13] = [
@@ -59,7 +58,6 @@ impl Report {
         format!("```\n{}```\n\n{}", self.conditions, markdown(&head, ROWS.map(row)))
     }
 
-    /// The 99th percentiles over the number of pending jobs, as SVG.
     pub(super) fn plot(&self) -> String {
         let line = |name, of: fn(&Point) -> Quantiles| Line {
             name,

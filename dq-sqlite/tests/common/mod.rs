@@ -31,7 +31,6 @@ impl Fixture {
         self.dir.path().join("jobs.db")
     }
 
-    /// Another connection to the file.
     pub(crate) fn conn(&self) -> Connection {
         Connection::open(self.path()).unwrap()
     }
@@ -40,7 +39,6 @@ impl Fixture {
         self.conn().execute_batch(sql).unwrap();
     }
 
-    /// The number that a query returns.
     pub(crate) fn integer(&self, sql: &str) -> i64 {
         self.conn().query_row(sql, [], |row| row.get(0)).unwrap()
     }
@@ -49,7 +47,6 @@ impl Fixture {
         SqliteConfig::new(self.path())
     }
 
-    /// With history.
     pub(crate) fn environment(&self) -> Environment {
         Environment::new(self.clock.clone(), self.entropy.clone())
             .history(HistoryLimits::all(HistoryLimit::default()))
@@ -65,7 +62,6 @@ impl Fixture {
         SqliteBackend::open(&config, &self.environment()).await.unwrap()
     }
 
-    /// Makes the store fail for jobs with this payload.
     pub(crate) fn reject_payload(&self, payload: &str) {
         self.execute(&format!(
             "CREATE TRIGGER reject_payload BEFORE INSERT ON dq_job \

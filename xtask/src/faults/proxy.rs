@@ -1,3 +1,5 @@
+//! The proxy process.
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 

@@ -231,14 +231,17 @@ fn describe(imports: &Imports) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn imports_of(files: &[(&str, &str)]) -> Imports {
+    /// Names and texts.
+    type Files = [(&'static str, &'static str)];
+
+    fn imports_of(files: &Files) -> Imports {
         let owned = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());
         imports(&read_modules(&files.iter().map(owned).collect::<Vec<_>>()).unwrap())
     }
 
     #[test]
     fn the_imports_of_a_cycle_are_found() {
-        let cases: [(&str, &[(&str, &str)], &[&str]); 5] = [
+        let cases: [(&str, &Files, &[&str]); 5] = [
             (
                 "a cycle of three files",
                 &[
