@@ -44,6 +44,7 @@ const READERS: u32 = 4;
 
 const PLANNERS: u32 = 2;
 
+/// A job without payload and headers, roughly.
 const JOB_BYTES: usize = 128;
 
 /// Backend that keeps delayed jobs in one SQLite file.
@@ -80,10 +81,9 @@ impl SqliteBackend {
         environment: &Environment,
     ) -> Result<Self> {
         config.validate()?;
-        check::refuse_old_library(rusqlite::version_number(), rusqlite::version())?;
-        if let Some(finding) =
-            check::corruption_bug(rusqlite::version_number(), rusqlite::version())
-        {
+        let (number, version) = (rusqlite::version_number(), rusqlite::version());
+        check::refuse_old_library(number, version)?;
+        if let Some(finding) = check::corruption_bug(number, version) {
             tracing::error!("{finding}");
         }
         let writer = WriterHandle::start(config.clone(), mode, environment.clone()).await?;
@@ -93,7 +93,7 @@ impl SqliteBackend {
         Ok(Self { shared, writer, readers, planners })
     }
 
-    /// Applies `apply` to all items, one transaction per chunk. `bytes` is an item's size.
+    /// Applies `apply` to all items, one transaction per chunk. `bytes` returns an item's size.
     ///
     /// # Errors
     /// The first failing chunk's error; if earlier chunks were committed, a retryable error becomes
@@ -124,11 +124,11 @@ impl SqliteBackend {
             let work = move |tx: &mut WriteTx<'_>| {
                 chunk.iter().map(|item| apply(tx, item)).collect::<StoreResult<Vec<T>>>()
             };
-            match self.writer.submit(operation, access, weight, work).await {
-                Ok(chunk_results) => results.extend(chunk_results),
-                Err(error) if results.is_empty() => return Err(error),
-                Err(error) => return Err(after_a_part(operation, results.len(), &error)),
-            }
+            let chunk_results = self.writer.submit(operation, access, weight, work).await;
+            results.extend(chunk_results.map_err(|error| match results.len() {
+                0 => error,
+                done => after_a_part(operation, done, &error),
+            })?);
             if remaining.peek().is_none() {
                 return Ok(results);
             }

@@ -104,8 +104,8 @@ impl ReadTx<'_> {
         let min_writer = self.one(&self.statements.minimums, [], |row| row.get(1))?;
         Ok(schema::check_writer(min_writer).err().map(|error| {
             let cause =
-                format!("{}; it only settles and renews the jobs that it runs", error.message());
-            Finding::new(Severity::Error, "sqlite.outdated", cause, error.remedy())
+                format!("{}; it only settles and renews the jobs that it runs", error.message);
+            Finding::new(Severity::Error, "sqlite.outdated", cause, error.remedy)
         }))
     }
 

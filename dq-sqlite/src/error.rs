@@ -12,21 +12,14 @@ pub(crate) type StoreResult<T> = std::result::Result<T, StoreError>;
 #[derive(Debug, Clone)]
 pub(crate) struct StoreError {
     pub(crate) kind: ErrorKind,
-    message: String,
-    remedy: &'static str,
+    /// Without the path.
+    pub(crate) message: String,
+    pub(crate) remedy: &'static str,
 }
 
 impl StoreError {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, remedy: &'static str) -> Self {
         Self { kind, message: message.into(), remedy }
-    }
-
-    pub(crate) fn message(&self) -> &str {
-        &self.message
-    }
-
-    pub(crate) const fn remedy(&self) -> &'static str {
-        self.remedy
     }
 
     /// For a variant of a `non_exhaustive` enum that this version does not support.

@@ -146,7 +146,7 @@ mod tests {
         migrate(&mut conn, "dq_", &[MIGRATIONS[0], addition, change]).unwrap();
         let error = ensure(&mut conn, "dq_").unwrap_err();
         assert_eq!(error.kind, ErrorKind::Incompatible);
-        assert!(error.message().contains("version 3"), "{}", error.message());
+        assert!(error.message.contains("version 3"), "{}", error.message);
     }
 
     #[test]

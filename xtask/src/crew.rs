@@ -23,11 +23,12 @@ pub(crate) const SOAK: &str = "soak";
 /// How long a process may take to stop or to drain the store, on a slow machine.
 const STOP_LIMIT: Duration = Duration::from_secs(180);
 
+/// The processes that did not end well, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     /// Killed or failed processes: their last settlements may be lost.
     pub(crate) crashed: Vec<String>,
-    /// Errors from processes nobody killed.
+    /// Errors of processes that nobody killed.
     pub(crate) failures: Vec<String>,
 }
 
@@ -80,6 +81,7 @@ impl Crew {
         self.running.iter().position(|process| process.program == program.name)
     }
 
+    /// Returns the ids and logs of a program's running processes.
     pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
         let own = self.running.iter().filter(|process| process.program == program.name);
         own.map(|process| (process.child.id(), self.log(&process.name))).collect()
@@ -117,8 +119,7 @@ impl Crew {
         }
     }
 
-    /// Kills a program's oldest process.
-    pub(crate) fn kill_one(&mut self, program: &Program) {
+    pub(crate) fn kill_oldest(&mut self, program: &Program) {
         if let Some(index) = self.first_of(program) {
             self.kill(index);
         }
@@ -135,6 +136,7 @@ impl Crew {
         }
     }
 
+    /// Waits for the last processes, which drain the store.
     pub(crate) fn finish(mut self) -> Ends {
         while !self.running.is_empty() {
             self.stop(0);

@@ -22,18 +22,16 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// The cargo that runs xtask, in the workspace root, without the variables that it has set for xtask:
-/// some build scripts rerun when these change.
+/// The cargo that runs xtask, started in the workspace root. Leaves out the variables that cargo has
+/// set for xtask: some build scripts rerun when these change.
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    let inherited = std::env::vars_os().map(|(name, _)| name);
-    let own = inherited.filter(|name| {
-        let name = name.to_string_lossy();
-        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-    });
-    for name in own {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
     }
     command
 }

@@ -1,7 +1,6 @@
 //! Decides whether a series grows.
 
-use super::sample::Sample;
-
+/// A quantity over time.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -25,12 +24,11 @@ pub(super) struct Halves {
 }
 
 impl Series {
-    /// Adds a sample to its series, which begins with the first sample.
-    pub(super) fn add(all: &mut Vec<Self>, sample: Sample) {
-        let Sample { name, unit, slack, value } = sample;
-        match all.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.samples.push(value),
-            None => all.push(Self { name, unit, slack, samples: vec![value] }),
+    /// Appends new samples to the series with the same name.
+    pub(super) fn add(all: &mut Vec<Self>, new: Self) {
+        match all.iter_mut().find(|series| series.name == new.name) {
+            Some(series) => series.samples.extend(new.samples),
+            None => all.push(new),
         }
     }
 

@@ -140,13 +140,12 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
     while begin.elapsed() < soak.length {
         thread::sleep(pause);
         if replaced_at.elapsed() >= REPLACED {
-            crew.kill_one(&replaced);
+            crew.kill_oldest(&replaced);
             crew.start(&replaced, SOAK)?;
             replaced_at = Instant::now();
         }
-        for sample in sample::sample(&server, &crew.processes(&steady))? {
-            Series::add(&mut all, sample);
-        }
+        let new = sample::sample(&server, &crew.processes(&steady))?;
+        new.into_iter().for_each(|series| Series::add(&mut all, series));
     }
 
     crew.stop_all(&steady);

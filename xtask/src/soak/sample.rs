@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use dq_servers::{RabbitMq, Redis};
 
+use super::flat::Series;
 use crate::faults::Server;
 use crate::run::Result;
 
@@ -14,25 +15,17 @@ pub(super) const PROCESS_MEMORY: &str = "memory of a process";
 
 const MIB: f64 = 1_048_576.0;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
-    pub(super) name: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) slack: f64,
-    pub(super) value: f64,
+fn mebibytes(name: &'static str, slack: f64, value: f64) -> Series {
+    Series { name, unit: "MiB", slack, samples: vec![value] }
 }
 
-const fn mebibytes(name: &'static str, slack: f64, value: f64) -> Sample {
-    Sample { name, unit: "MiB", slack, value }
+fn count(name: &'static str, slack: f64, value: f64) -> Series {
+    Series { name, unit: "", slack, samples: vec![value] }
 }
 
-const fn count(name: &'static str, slack: f64, value: f64) -> Sample {
-    Sample { name, unit: "", slack, value }
-}
-
-/// Measures the store, and the processes with these ids and logs. For the processes, the highest
-/// value counts.
-pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<Sample>> {
+/// Measures the store, and the processes with these ids and logs. Returns a value for each series;
+/// for the processes, the highest value counts.
+pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<Series>> {
     let highest = |measure: fn(u32) -> Result<f64>| -> Result<f64> {
         let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| measure(*id)).collect();
         Ok(values?.into_iter().fold(0.0, f64::max))
@@ -102,7 +95,7 @@ fn size(dir: &Path) -> Result<f64> {
     Ok(bytes)
 }
 
-fn of_redis(redis: &Redis) -> Result<[Sample; 4]> {
+fn of_redis(redis: &Redis) -> Result<[Series; 4]> {
     let info = redis.command(&["INFO"]).text();
     let number = |field: &str| -> Result<f64> {
         let value = info.lines().find_map(|line| line.strip_prefix(field));
@@ -117,7 +110,7 @@ fn of_redis(redis: &Redis) -> Result<[Sample; 4]> {
     ])
 }
 
-fn of_rabbitmq(rabbit: &RabbitMq) -> Result<[Sample; 5]> {
+fn of_rabbitmq(rabbit: &RabbitMq) -> Result<[Series; 5]> {
     let length = |list: &str| -> Result<f64> {
         let length = rabbit.try_eval(&format!("length({list}())"))?;
         length.trim().parse().map_err(|_| format!("RabbitMQ answers {length:?}"))

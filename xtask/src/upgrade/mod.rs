@@ -73,7 +73,7 @@ fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Cr
     thread::sleep(PHASE);
     crew.start(new, PRODUCE)?;
     thread::sleep(PHASE);
-    crew.kill_one(old);
+    crew.kill_oldest(old);
     crew.start(new, PRODUCE)?;
     thread::sleep(PHASE);
     crew.stop_all(old);
@@ -85,7 +85,7 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<T
     thread::sleep(PHASE);
     crew.start(old, PRODUCE)?;
     thread::sleep(PHASE);
-    crew.kill_one(new);
+    crew.kill_oldest(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
     thread::sleep(PHASE);
@@ -102,7 +102,7 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<T
 fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Trace> {
     let mut crew = replace_old(url, dir, old, new)?;
     expect_refusal(url, dir, old)?;
-    crew.kill_one(new);
+    crew.kill_oldest(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
     crew.start(new, DRAIN)?;
