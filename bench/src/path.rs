@@ -28,7 +28,8 @@ pub(crate) fn measure(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
             };
             let (_, cost) = store.cost(|| in_task(whole))?;
             block_on(closing.close())?;
-            let [server, client] = [cost.server, cost.client].map(|cpu| micros(cpu) / jobs as f64);
+            let [server, client] =
+                [cost.server_cpu, cost.client_cpu].map(|cpu| micros(cpu) / jobs as f64);
             Ok([rate(jobs, cost.wall), server, client])
         })?;
         let name = format!(

@@ -114,7 +114,7 @@ pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let draining = Arc::clone(&backend);
         let drain = async move { drain(&*draining, jobs).await };
         let (took, cost) = store.cost(|| in_task(drain))?;
-        Ok([rate(jobs, took), micros(cost.server) / jobs as f64])
+        Ok([rate(jobs, took), micros(cost.server_cpu) / jobs as f64])
     })?;
     block_on(backend.close())?;
     let name = format!("claim and settle by {BATCH}");

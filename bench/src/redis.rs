@@ -69,7 +69,7 @@ pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
 fn turn(store: &Store, jobs: usize, keys: bool) -> Result<[f64; 8]> {
     store.fresh()?;
     let (took, cost) = store.cost(|| add(store, jobs))?;
-    let (limit, limit_cpu) = (rate(jobs, took), micros(cost.server) / jobs as f64);
+    let (limit, limit_cpu) = (rate(jobs, took), micros(cost.server_cpu) / jobs as f64);
     let backend = block_on(open(&store.fresh()?))?;
     let (filling, draining) = (Arc::clone(&backend), Arc::clone(&backend));
     let filling = async move {
@@ -87,8 +87,8 @@ fn turn(store: &Store, jobs: usize, keys: bool) -> Result<[f64; 8]> {
         let rate = rate(jobs, took);
         [rate, rate / limit, micros(cpu) / jobs as f64]
     };
-    let [bulk, bulk_share, bulk_cpu] = pace(bulk_took, bulk.server);
-    let [drained, drained_share, drained_cpu] = pace(drain_took, drained.server);
+    let [bulk, bulk_share, bulk_cpu] = pace(bulk_took, bulk.server_cpu);
+    let [drained, drained_share, drained_cpu] = pace(drain_took, drained.server_cpu);
     Ok([limit, limit_cpu, bulk, bulk_share, bulk_cpu, drained, drained_share, drained_cpu])
 }
 

@@ -31,8 +31,9 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
-    pub(crate) server: Duration,
-    pub(crate) client: Duration,
+    /// Zero without a server.
+    pub(crate) server_cpu: Duration,
+    pub(crate) client_cpu: Duration,
 }
 
 impl Store {
@@ -137,14 +138,15 @@ impl Store {
         Ok(Some(Duration::from_secs_f64(seconds)))
     }
 
+    /// Runs something, and returns what it took.
     pub(crate) fn cost<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
-        let server = self.cpu()?.unwrap_or_default();
-        let (client, began) = (process_cpu(), Instant::now());
+        let server_before = self.cpu()?.unwrap_or_default();
+        let (client_before, began) = (process_cpu(), Instant::now());
         let result = run()?;
         let wall = began.elapsed();
-        let client = process_cpu().saturating_sub(client);
-        let server = self.cpu()?.unwrap_or_default().saturating_sub(server);
-        Ok((result, Cost { wall, server, client }))
+        let client_cpu = process_cpu().saturating_sub(client_before);
+        let server_cpu = self.cpu()?.unwrap_or_default().saturating_sub(server_before);
+        Ok((result, Cost { wall, server_cpu, client_cpu }))
     }
 
     pub(crate) fn server_resident(&self) -> u64 {

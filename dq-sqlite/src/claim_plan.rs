@@ -31,6 +31,7 @@ pub(crate) struct ClaimableQueue {
     pub(crate) earliest_due: Timestamp,
 }
 
+/// The queue's id, and when its first waiting job is due.
 type FirstJob = (i64, Timestamp);
 
 impl ReadTx<'_> {
@@ -105,8 +106,8 @@ impl ReadTx<'_> {
         Ok(first_jobs)
     }
 
-    /// Ignores paused queues. Reads leases in expiry order up to the first match; there are only as
-    /// many as running handlers.
+    /// Returns when the next lease of a wanted queue that is not paused expires. Reads leases in expiry
+    /// order up to the first match; there are only as many as running handlers.
     pub(crate) fn next_expiry(
         self,
         is_wanted: impl Fn(i64) -> bool,

@@ -31,8 +31,8 @@ impl StoreError {
         )
     }
 
-    /// The error for the other calls in the rolled back transaction. They are valid, so it is
-    /// always retryable.
+    /// Converts to the error for the other calls of the rolled back transaction. They are valid, so
+    /// it is retryable.
     pub(crate) fn for_other_calls(self) -> Self {
         if self.kind.is_retryable() {
             return self;
@@ -47,8 +47,8 @@ impl StoreError {
         )
     }
 
-    /// `OutcomeUnknown`, because the transaction may have reached the disk, unless the disk is
-    /// full.
+    /// Converts to `OutcomeUnknown`, because the transaction may have reached the disk, unless the
+    /// disk is full.
     pub(crate) fn into_commit_error(self) -> Self {
         // SQLite reports a full disk before it writes the commit frame.
         if self.kind == ErrorKind::Full {

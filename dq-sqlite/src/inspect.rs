@@ -149,7 +149,7 @@ impl ReadTx<'_> {
             .collect()
     }
 
-    /// By id live, dead or ended; by key only live.
+    /// Finds a live, dead or ended job by id, or a live one by key.
     pub(crate) fn get(self, job: &JobRef) -> StoreResult<Option<JobView>> {
         let JobRef { queue, target, .. } = job;
         let Some(queue_id) = self.find_queue(queue)? else {

@@ -30,14 +30,14 @@ pub(crate) fn is_orphan(row: &Row<'_>) -> Result<bool> {
     Ok(row.get_ref(0)? == ValueRef::Null)
 }
 
-/// Or why the name is invalid: SQLite stores any bytes as text.
+/// Reads a queue's name, or returns why it is invalid: SQLite stores any bytes as text.
 pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
     let name = stored.as_str().map_err(|error| format!("the queue name is not UTF-8: {error}"))?;
     QueueName::new(name).map_err(|error| error.message().to_owned())
 }
 
-/// Also returns why the row is invalid, if it is: other programs may write anything. Columns that
-/// cannot be read then have default values.
+/// Reads a job. Also returns why the row is invalid, if it is: other programs may write anything.
+/// Columns that cannot be read then have default values.
 pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> (Job, Option<String>) {
     let mut invalid = None;
     let payload = row.get_ref(10).and_then(|payload| Ok(payload.as_bytes()?));
@@ -90,7 +90,8 @@ fn view(row: &Row<'_>, job: Job, state: JobState) -> JobView {
     view
 }
 
-/// Waiting or running. A job with an expired lease waits again, as if a write had ended the lease.
+/// Reads a waiting or running job. A job with an expired lease waits again, as if a write had ended
+/// the lease.
 pub(crate) fn live(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> Result<JobView> {
     let mut job = job(row, queue).0;
     let until = row.get::<_, Option<i64>>(LAST_ERROR + 1)?.map(Timestamp::from_millis);

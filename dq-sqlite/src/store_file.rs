@@ -45,7 +45,7 @@ impl StoreFile {
         if self.is_store_of(conn, statements) { Ok(()) } else { Err(replaced()) }
     }
 
-    /// In whatever file.
+    /// Returns whether the connection has this store open, in any file.
     pub(crate) fn is_store_of(&self, conn: &Connection, statements: &Statements) -> bool {
         store_id(conn, statements).is_ok_and(|id| id == self.store_id)
     }

@@ -54,7 +54,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// `work` runs in a transaction; after a commit, `on_commit` turns its result into the reply.
+    /// Makes a task that runs `work` in a transaction; after a commit, `on_commit` turns its result
+    /// into the reply.
     pub(crate) fn new<T: Send + 'static, R: Send + 'static>(
         access: Access,
         weight: Weight,

@@ -28,7 +28,7 @@ struct Buffered {
     counters_changed: bool,
     /// By queue id.
     totals: HashMap<i64, Totals>,
-    /// By id, the queues whose first waiting job may have changed, with the earliest due time that
+    /// The queues whose first waiting job may have changed, by id, with the earliest due time that
     /// this transaction added.
     changed: HashMap<i64, Option<Timestamp>>,
     ended: EndedJobs,
@@ -137,7 +137,7 @@ impl<'c> WriteTx<'c> {
         Ok(self.conn.prepare_cached(sql)?.execute(params)?)
     }
 
-    /// The queue's first waiting job may have changed, or the queue was paused or resumed.
+    /// Marks a queue whose first waiting job may have changed, or that was paused or resumed.
     pub(crate) fn mark_changed(&mut self, queue_id: i64) {
         self.buffered.changed.entry(queue_id).or_default();
     }
@@ -150,6 +150,7 @@ impl<'c> WriteTx<'c> {
         &mut self.buffered.ended
     }
 
+    /// Returns the `seq` that [`Self::advance_seq`] marks as used.
     pub(crate) fn next_seq(&self) -> i64 {
         self.buffered.seq + 1
     }
@@ -228,6 +229,7 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
+    /// Returns the jobs of expired leases to their queues, with their due time and one more loss.
     fn return_expired(&mut self) -> StoreResult<()> {
         let now = self.now.as_millis();
         let expired = self.all(&self.statements.expired_leases, [now], |row| {

@@ -140,8 +140,8 @@ impl Writer {
         self.close();
     }
 
-    /// Polls meanwhile if there are listeners or maintenance work. Returns `false` when all senders
-    /// are dropped.
+    /// Waits for a message, and polls meanwhile if there are listeners or maintenance work. Returns
+    /// `false` when all senders are dropped.
     fn wait(&mut self) -> bool {
         loop {
             let message = if self.needs_maintenance || !self.shared.listeners.is_empty() {
@@ -198,8 +198,8 @@ impl Writer {
         self.notify_of_other_writers();
     }
 
-    /// `replies` gets the reply of each task that ran; on an error these tasks fail. If the
-    /// transaction cannot begin, all pending tasks are rejected.
+    /// Runs pending tasks in a transaction. `replies` gets the reply of each task that ran; on an
+    /// error these tasks fail. If the transaction cannot begin, all pending tasks are rejected.
     fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
         let result = self.begin().and_then(|()| self.run_pending(replies));
         match result {
@@ -222,8 +222,8 @@ impl Writer {
         run_until_failure(tx, &mut self.pending, replies)
     }
 
-    /// Fails if the path leads to another file by now: no write is acknowledged in a file that is
-    /// gone.
+    /// Commits. Fails if the path leads to another file by now: no write is acknowledged in a file
+    /// that is gone.
     fn commit(&mut self, changes: &Changes) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
         // Locked during the commit, so that no claim reads the new file version before the changes.
@@ -309,6 +309,7 @@ impl Writer {
         }
     }
 
+    /// Returns whether other connections have committed since the last call; true if unknown.
     fn others_have_committed(&mut self) -> bool {
         let Some(session) = &mut self.session else {
             return true;
