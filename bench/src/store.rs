@@ -138,7 +138,7 @@ impl Store {
         Ok(Some(Duration::from_secs_f64(seconds)))
     }
 
-    /// Runs something, and returns what it took.
+    /// Measures a call.
     pub(crate) fn cost<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
         let server_before = self.cpu()?.unwrap_or_default();
         let (client_before, began) = (process_cpu(), Instant::now());

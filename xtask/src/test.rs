@@ -7,8 +7,8 @@ use crate::programs::{self, SCOPE};
 use crate::run::{Result, Task, cargo, in_lanes, step};
 use crate::{faults, soak};
 
-/// Downloads run beside the lints. Storms, soak and documentation run beside the tests, which mostly
-/// wait; what storms and soak judge does not depend on the time that a busy machine takes.
+/// Runs all checks. Downloads run beside the lints. Storms, soak and documentation run beside the
+/// tests, which mostly wait; a busy machine does not change the verdicts of storms and soak.
 pub(crate) fn everything() -> Result {
     let first: [Task<'_>; 2] = [&servers, &lints];
     in_lanes(first.len(), &first, |task| task())?;

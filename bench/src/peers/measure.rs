@@ -173,7 +173,7 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
         return Ok(Vec::new());
     }
     store.fresh()?;
-    // With those in scripts, and without the call itself: Redis counts a command once it has run.
+    // Includes commands in scripts, but not this call: Redis counts a command once it has run.
     let commands = || store.info("total_commands_processed");
     let worker = ready(peer, &store.address())?;
     thread::sleep(sizes.idle / 4);

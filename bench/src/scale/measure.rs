@@ -90,7 +90,7 @@ struct GrowingStore<'a> {
 }
 
 impl<'a> GrowingStore<'a> {
-    /// Claims one job first, so that what the first calls load and create counts as empty.
+    /// Claims one job first, so that scripts and queues of the first calls count as empty.
     async fn new(
         plan: &'a Plan,
         dq: &'a Dq,

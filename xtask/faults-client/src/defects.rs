@@ -65,7 +65,7 @@ impl Defective {
         self.inner.schedule(jobs.iter().map(copy).collect()).await.map(drop)
     }
 
-    /// Stores jobs, and once more those that they have replaced.
+    /// Stores jobs, and once more the jobs that they have replaced.
     async fn schedule_and_restore(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let scheduled = self.inner.schedule(jobs.clone()).await?;
         let mut replaced = Vec::new();

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// What fails. Faults that are not instantaneous last up to five seconds.
+/// A fault. It is instantaneous or lasts up to five seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     KillProcess,

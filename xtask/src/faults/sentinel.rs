@@ -67,7 +67,7 @@ impl Watched {
         if !(wait_until(agrees) && wait_until(has_switched)) {
             return Err(format!("the Sentinel does not switch; log:\n{}", replica.log()));
         }
-        // Does what the Sentinel would do, because its own messages to this server wait too.
+        // Acts in place of the Sentinel, because its own messages to this server wait too.
         let port = replica.port().to_string();
         expect_ok(primary, &["REPLICAOF", "127.0.0.1", &port]);
         expect_ok(primary, &["CONFIG", "REWRITE"]);
