@@ -5,7 +5,6 @@ mod bulk;
 mod checked;
 mod common;
 mod drain;
-mod explore;
 mod import;
 mod kit;
 mod policies;

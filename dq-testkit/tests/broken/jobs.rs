@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Cancelled, Due, JobId, JobRef, Layer, Lease, NewJob, OnConflict, OnRunning, Receipt,
-    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp, Verdict,
-    async_trait,
+    Backend, Cancelled, Due, JobId, JobRef, JobState, Layer, Lease, NewJob, OnConflict, OnRunning,
+    Receipt, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp,
+    Verdict, async_trait,
 };
 
 use super::subject::Opened;
@@ -111,6 +111,22 @@ layer!(LeavesTheKey, {
 layer!(IgnoresCancel, {
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         Ok(vec![Cancelled::Cancelled; jobs.len()])
+    }
+});
+
+// Checks that the job waits, then answers without a second look.
+layer!(CancelsInTwoSteps, {
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        let mut answers = Vec::new();
+        for job in jobs {
+            let view = self.inner.get(job).await?;
+            let waits = view
+                .is_some_and(|view| matches!(view.state, JobState::Scheduled | JobState::Ready));
+            tokio::task::yield_now().await;
+            let answer = self.inner.cancel(std::slice::from_ref(job)).await?[0];
+            answers.push(if waits { Cancelled::Cancelled } else { answer });
+        }
+        Ok(answers)
     }
 });
 
