@@ -191,11 +191,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         StepsInTwoCalls::over,
         &["keys/key_is_held_until_the_job_ends_or_dies", "stats/totals_count_each_verdict"],
     ),
-    broken(
-        "refuses to detach",
-        RefusesToDetach::over,
-        &["detach/both_jobs_run", "detach/every_conflict_policy_detaches"],
-    ),
+    broken("refuses to detach", RefusesToDetach::over, &["detach/both_jobs_run"]),
     broken(
         "leaves the key to a detached job",
         LeavesTheKey::over,

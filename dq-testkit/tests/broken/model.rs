@@ -64,6 +64,8 @@ async fn broken_backends_give_other_answers() {
     let undetectable = [
         "loses jobs in a crash",
         "leases one job twice in a race",
+        "settles in two steps",
+        "cancels in two steps",
         "purges queues with the same prefix",
         "loses every hint",
         "pins ids too long",

@@ -73,16 +73,6 @@ async fn occurrences_of_a_pause_without_runners_do_not_run_later() {
 }
 
 #[tokio::test]
-async fn a_removed_schedule_runs_nothing() {
-    let world = World::new();
-    let program = world.start_hourly().await;
-    assert!(program.schedule().remove().await.unwrap());
-    program.run_until(3.hours()).await;
-    assert!(world.take_runs().is_empty());
-    assert!(program.dq.schedules().await.unwrap().is_empty());
-}
-
-#[tokio::test]
 async fn skipped_occurrences_stay_left_out_after_a_pause_and_an_upsert() {
     let world = World::new();
     let program = world.start_hourly().await;
