@@ -42,7 +42,7 @@ impl Client {
     }
 
     pub(super) async fn schedule(&self, job: NewJob) -> TrialResult<Scheduled> {
-        Ok(self.schedule_all(vec![job]).await?[0])
+        only(self.backend.schedule(vec![job]).await?, "schedule")
     }
 
     /// Schedules a job, which must be `Created`.
@@ -61,9 +61,13 @@ impl Client {
         self.claim_at_most(limit, wants).await
     }
 
-    /// Claims at most `limit` jobs, and checks the rules that hold for every claim.
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
-        let claimed = self.backend.claim(ClaimParams::new(wants, limit, "suite")).await?;
+        self.claim_as("suite", limit, wants).await
+    }
+
+    /// Claims at most `limit` jobs, and checks the rules that hold for every claim.
+    async fn claim_as(&self, worker: &str, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
+        let claimed = self.backend.claim(ClaimParams::new(wants, limit, worker)).await?;
         ensure!(
             claimed.jobs.len() <= limit,
             "a claim with the limit {limit} returned {} jobs",
@@ -128,10 +132,7 @@ impl Client {
         queue: &QueueName,
         lease_for: Duration,
     ) -> TrialResult<LeasedJob> {
-        let want = Want::new(queue.clone(), 10, lease_for);
-        let mut jobs = self.claim(&[want]).await?.jobs;
-        ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
-        Ok(jobs.remove(0))
+        self.lease_one_as("suite", queue, lease_for).await
     }
 
     /// Leases the only due job of a queue for the runner with this name.
@@ -141,8 +142,8 @@ impl Client {
         queue: &QueueName,
         lease_for: Duration,
     ) -> TrialResult<LeasedJob> {
-        let wants = [Want::new(queue.clone(), 10, lease_for)];
-        let mut jobs = self.backend.claim(ClaimParams::new(&wants, 10, worker)).await?.jobs;
+        let want = Want::new(queue.clone(), 10, lease_for);
+        let mut jobs = self.claim_as(worker, 10, &[want]).await?.jobs;
         ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
         Ok(jobs.remove(0))
     }
@@ -155,8 +156,7 @@ impl Client {
 
     pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> TrialResult<Settled> {
         let answers = self.backend.settle(&[Settlement::new(lease, verdict)]).await?;
-        ensure_eq!(answers.len(), 1, "settle returns one answer per lease");
-        Ok(answers[0])
+        only(answers, "settle")
     }
 
     /// Settles a live lease, which the store must accept.
@@ -185,8 +185,7 @@ impl Client {
 
     pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> TrialResult<Renewed> {
         let answers = self.backend.renew(&[Renewal::new(lease, lease_for)]).await?;
-        ensure_eq!(answers.len(), 1, "renew returns one answer per lease");
-        Ok(answers[0])
+        only(answers, "renew")
     }
 
     pub(super) async fn cancel(
@@ -195,8 +194,7 @@ impl Client {
         target: impl Into<Target>,
     ) -> TrialResult<Cancelled> {
         let answers = self.backend.cancel(&[JobRef::new(queue.clone(), target)]).await?;
-        ensure_eq!(answers.len(), 1, "cancel returns one answer per job");
-        Ok(answers[0])
+        only(answers, "cancel")
     }
 
     pub(super) async fn reschedule(
@@ -207,15 +205,12 @@ impl Client {
     ) -> TrialResult<Rescheduled> {
         let change = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
         let answers = self.backend.reschedule(&[change]).await?;
-        ensure_eq!(answers.len(), 1, "reschedule returns one answer per job");
-        Ok(answers[0])
+        only(answers, "reschedule")
     }
 
     /// Returns a queue's counts, which must be consistent.
     pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
-        let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
-        ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
-        let stats = answers.remove(0);
+        let stats = only(self.backend.stats(std::slice::from_ref(queue)).await?, "stats")?;
         ensure_eq!(&stats.queue, queue, "stats are of the requested queue");
         ensure!(stats.adds_up() != Some(false), "the counts add up: {stats:?}");
         ensure_eq!(
@@ -328,6 +323,12 @@ impl Client {
             ensure!(report.affected > 0, "an operation that is not complete has changed a job");
         }
     }
+}
+
+/// Returns the only answer of a call for one job, lease or queue.
+fn only<T>(mut answers: Vec<T>, call: &str) -> TrialResult<T> {
+    ensure_eq!(answers.len(), 1, "{call} returns one answer for each part of the call");
+    Ok(answers.remove(0))
 }
 
 /// Makes a call while `runner` claims, and returns its answer and the ids of the claimed jobs.
