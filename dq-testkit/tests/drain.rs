@@ -327,7 +327,6 @@ async fn a_cancel_that_fails_halfway_has_an_unknown_outcome() {
     assert_error(result, ErrorKind::Unavailable, &[]);
 }
 
-/// As `schedule_many` promises.
 #[tokio::test]
 async fn an_invalid_job_of_a_bulk_changes_no_store() {
     let fixture = Fixture::with_old_job().await;
@@ -348,7 +347,6 @@ async fn an_id_that_a_drained_store_holds_is_not_scheduled_again() {
     let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
     assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
-    // The same holds while it runs.
     assert!(fixture.start_old_job().await);
     let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");

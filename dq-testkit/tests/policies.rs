@@ -19,7 +19,6 @@ const PAYLOAD: &str = "\"the payload\"";
 /// The step and the attempt of each run.
 type Runs = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// Has three steps, an hour apart.
 #[derive(Clone)]
 struct Reminder {
     runs: Runs,
@@ -52,7 +51,6 @@ impl DelayHandler for Reminder {
     }
 }
 
-/// Moves late jobs to another queue.
 #[derive(Clone)]
 struct Punctual;
 
@@ -137,7 +135,6 @@ impl World {
         }
     }
 
-    /// A store whose calls crash once.
     fn crashing(&self, crash: (usize, Crash)) -> Arc<dyn Backend> {
         let point = CrashPoint::default();
         point.set(Some(crash));

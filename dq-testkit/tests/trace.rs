@@ -96,7 +96,6 @@ impl TraceBuilder {
         self.add(millis, ObservedCall::Claim { now, job, due, attempts, payload, token, until });
     }
 
-    /// The store accepts the settlement.
     fn settle(&mut self, millis: u64, job: JobId, token: u64, verdict: Verdict) {
         self.settle_with(millis, job, token, verdict, Some(true));
     }
@@ -153,7 +152,6 @@ fn a_valid_trace_passes() {
     trace.claim(10, job, 1);
     trace.settle(20, job, 1, Verdict::Retry(after_start(50)));
     trace.claim_with(50, job, 2, 1, "");
-    // The second lease expires.
     trace.claim_with(150, job, 3, 1, "");
     trace.settle_with(160, job, 2, Verdict::Done, Some(false));
     trace.settle(170, job, 3, Verdict::Done);

@@ -45,7 +45,6 @@ impl Client {
         only(self.backend.schedule(vec![job]).await?, "schedule")
     }
 
-    /// Schedules a job, which must be `Created`.
     pub(super) async fn create(&self, job: NewJob) -> TrialResult<Receipt> {
         let id = job.id;
         match self.schedule(job).await? {
@@ -121,12 +120,10 @@ impl Client {
         Ok(self.claim(&[want(queue, max)]).await?.jobs)
     }
 
-    /// Leases the only due job of a queue for longer than the trial.
     pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
         self.lease_one_for(queue, LEASE).await
     }
 
-    /// Leases the only due job of a queue.
     pub(super) async fn lease_one_for(
         &self,
         queue: &QueueName,
@@ -159,7 +156,6 @@ impl Client {
         only(answers, "settle")
     }
 
-    /// Settles a live lease, which the store must accept.
     pub(super) async fn settle_accepted(
         &self,
         leased: &LeasedJob,
@@ -170,7 +166,6 @@ impl Client {
         Ok(())
     }
 
-    /// Settles live leases as done, by one call.
     pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
         let settlements: Vec<_> =
             jobs.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)).collect();
@@ -208,7 +203,6 @@ impl Client {
         only(answers, "reschedule")
     }
 
-    /// Returns a queue's counts, which must be consistent.
     pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
         let stats = only(self.backend.stats(std::slice::from_ref(queue)).await?, "stats")?;
         ensure_eq!(&stats.queue, queue, "stats are of the requested queue");
@@ -284,7 +278,6 @@ impl Client {
         Ok(jobs.into_iter().map(|view| view.job.id).collect())
     }
 
-    /// The jobs of this page and of all pages after it.
     pub(super) async fn list_all(&self, mut params: BrowseParams<'_>) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();
         loop {
@@ -348,7 +341,6 @@ pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want::new(queue.clone(), max, LEASE)
 }
 
-/// The job goes on with another payload.
 pub(super) fn next_step(due: impl Into<Due>, payload: &'static str) -> Verdict {
     Verdict::Again { due: due.into(), payload: payload.into() }
 }
@@ -357,7 +349,6 @@ pub(super) fn dead(message: &str) -> Verdict {
     Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, message), failed: true }
 }
 
-/// How many jobs of a queue are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) scheduled: u64,

@@ -12,7 +12,6 @@ topic! { "detach":
     key_refers_to_the_new_job_only [detach, browse, cancel],
 }
 
-/// Takes the key `k` from a running job.
 fn detaching(store: &TrialStore, queue: &QueueName, due: impl Into<Due>) -> NewJob {
     store.keyed(queue, due, "k", OnConflict::Keep).on_running(OnRunning::Detach)
 }

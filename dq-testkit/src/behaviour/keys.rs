@@ -99,7 +99,6 @@ async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
 async fn keys_are_compared_byte_by_byte(store: TrialStore) -> TrialResult {
     // Case, blanks, composed and decomposed letters, pattern characters.
     let keys = ["a", "A", "a ", " a", "é", "e\u{301}", "a%", "a_", "a*", "1", "01", "1.0"];
-    // Keys of two queues are independent.
     let queues = [store.queue(), store.queue()];
     for queue in &queues {
         for key in keys {

@@ -14,7 +14,6 @@ topic! { "targets":
     either_the_change_or_a_claim_succeeds,
 }
 
-/// A call that changes a waiting job.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Cancel,
@@ -30,7 +29,6 @@ enum Outcome {
 }
 
 impl Change {
-    /// The changes that the store can make.
     fn all(store: &TrialStore) -> Vec<Self> {
         let can = store.capabilities();
         let mut changes = Vec::new();

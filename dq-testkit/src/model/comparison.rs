@@ -23,7 +23,6 @@ use crate::behaviour::{Failure, TrialResult};
 /// Jobs per page. Small, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
-/// More jobs than any sequence of steps schedules.
 const ALL: usize = 1_000;
 
 /// In the unit of the steps. Longer than most waits.
@@ -51,7 +50,6 @@ type Side = usize;
 const BETWEEN_STEPS: Duration = Duration::from_millis(2);
 
 pub(super) struct Comparison {
-    /// The reference and the subject.
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
     clocks: Clocks,
@@ -181,7 +179,6 @@ impl Comparison {
         self.compare_counts(&place).await
     }
 
-    /// Compares the counts, all listings and forecasts, and each job.
     pub(super) async fn compare_contents(&self, steps: usize) -> TrialResult {
         let place = format!("after {steps} steps");
         self.compare_counts(&place).await?;
@@ -214,7 +211,6 @@ impl Comparison {
         Ok(())
     }
 
-    /// Makes a call on both backends, which must give the same answer.
     async fn compare<T: Rounded + PartialEq + Debug>(
         &self,
         place: &str,
@@ -229,7 +225,6 @@ impl Comparison {
         Ok(())
     }
 
-    /// The states that the subject can list.
     fn states(&self) -> &'static [JobState] {
         const STATES: &[JobState] = &[
             JobState::Scheduled,

@@ -6,9 +6,7 @@
 
 use dq_core::OnConflict;
 
-/// Few, so that calls conflict.
 pub(super) const QUEUES: u8 = 3;
-/// Few, so that calls conflict.
 pub(super) const KEYS: u8 = 3;
 
 /// One call, or a clock change.

@@ -57,7 +57,6 @@ layer!(KeepsReplaced, {
     }
 });
 
-// Answers a repeated call as a conflict.
 layer!(AnswersRepeatsAsKept [ids: Mutex<HashSet<JobId>>], {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let answers = self.inner.schedule(jobs).await?;
@@ -90,7 +89,6 @@ layer!(StoresEndedAgain, {
     }
 });
 
-// Stores the job without the key.
 layer!(LeavesTheKey, {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let mut answers = Vec::new();

@@ -1,6 +1,6 @@
 //! The comparison detects a broken backend if an answer shows the defect.
 //!
-//! The suite has no trials for what these random steps find anyway.
+//! The suite has no trials for defects that these random steps find.
 
 use std::sync::Arc;
 

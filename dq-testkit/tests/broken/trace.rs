@@ -13,7 +13,6 @@ use crate::common::failing::FailingStore;
 
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// Tried until the expected promise is violated.
 const DEFECT_SEEDS: std::ops::Range<u64> = 0..500;
 
 async fn violations(add_defect: AddDefect, seed: u64) -> Vec<Violation> {

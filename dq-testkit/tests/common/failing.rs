@@ -9,7 +9,6 @@ use dq_core::{Backend, Error, ErrorKind, Layer, Result, async_trait};
 #[derive(Debug)]
 pub(crate) struct FailingStore {
     inner: Arc<dyn Backend>,
-    /// Whether calls of this method fail.
     fails: Mutex<fn(&str) -> bool>,
 }
 
