@@ -65,6 +65,7 @@ impl Application {
     async fn expect_runs(&self, ran: &Ran, mut names: Vec<&str>) {
         names.sort_unstable();
         wait_until("the jobs run", async || ran.lock().unwrap().len() >= names.len()).await;
+        // Time for a duplicate to run.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut ran = std::mem::take(&mut *ran.lock().unwrap());
         ran.sort_unstable();

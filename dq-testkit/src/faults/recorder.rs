@@ -299,6 +299,7 @@ impl Layer for Recorder {
                 }
                 Operation::Remove { jobs, .. } => OperatorAction::Remove { jobs: jobs.to_vec() },
                 Operation::Purge { .. } => OperatorAction::Purge,
+                // Pauses change no job.
                 _ => return Vec::new(),
             };
             vec![ObservedCall::Operate { queue: operation.queue().clone(), action }]
