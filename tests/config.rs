@@ -1,5 +1,6 @@
 //! A program's configuration: files, environment variables, secrets.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +21,29 @@ path = "${DQ_DATA}/jobs.db"
 concurrency = 16
 "#;
 
-/// Reads a file in a new process with these environment variables. Returns its output.
-fn read_in_process(file: &str, environment: &[(&str, &str)]) -> String {
+/// Reads a configuration in a new process with these variables: the file, or the environment alone
+/// if the file is empty. Returns the process's output.
+fn read_in_process(file: &str, variables: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
     std::fs::write(&path, file).unwrap();
-    child_process(path.to_str().unwrap(), environment)
-}
-
-/// Without a path, the process reads its environment alone.
-fn child_process(path: &str, environment: &[(&str, &str)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_process_entry", "--nocapture"])
-        .env("TEST_CONFIG", path)
-        .envs(environment.iter().copied())
+        .env("TEST_CONFIG", if file.is_empty() { Path::new("") } else { &path })
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The child process's entry point. Does nothing in the test run itself.
+/// Asserts that the text contains each of these.
+#[track_caller]
+fn assert_contains(text: &str, needles: &[&str]) {
+    for needle in needles {
+        assert!(text.contains(needle), "{needle} is missing in {text}");
+    }
+}
+
 #[test]
 fn child_process_entry() {
     let config = match std::env::var("TEST_CONFIG") {
@@ -71,9 +75,8 @@ fn variables_override_the_file_and_set_other_keys() {
             ("DQ_RUNNER__GRACE", "5s"),
         ],
     );
-    for needle in ["/var/lib/shop/jobs.db", "4,", "120s", "\"Mixed_Case\"", "grace: 5s"] {
-        assert!(output.contains(needle), "{needle} is missing in {output}");
-    }
+    let expected = ["/var/lib/shop/jobs.db", "4,", "120s", "\"Mixed_Case\"", "grace: 5s"];
+    assert_contains(&output, &expected);
     assert!(!output.contains("16,"), "{output}");
 }
 
@@ -87,17 +90,13 @@ fn the_history_of_a_queue_is_a_table_or_zero_in_files_and_variables() {
         ("DQ_QUEUES__X__HISTORY", "0", "0", "0ns"),
     ] {
         let output = read_in_process(file, &[(variable, value)]);
-        for needle in [format!("max: {max},"), format!("age: {age}")] {
-            assert!(output.contains(&needle), "{variable}={value}, {needle}: {output}");
-        }
+        assert_contains(&output, &[&format!("max: {max},"), &format!("age: {age}")]);
     }
     for (variable, value) in
         [("DQ_QUEUES__X__HISTORY", "5"), ("DQ_QUEUES__X__HISTORY__MAXIMUM", "5")]
     {
         let output = read_in_process(file, &[(variable, value)]);
-        for needle in ["refused", variable, "max = 1000"] {
-            assert!(output.contains(needle), "{variable}={value}, {needle}: {output}");
-        }
+        assert_contains(&output, &["refused", variable, "max = 1000"]);
     }
 }
 
@@ -115,14 +114,13 @@ async fn a_store_is_found_as_its_own_type_behind_its_layers() {
 fn a_misspelt_variable_is_refused_like_a_key_of_the_file() {
     let data = ("DQ_DATA", "/tmp");
     let output = read_in_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
-    assert!(output.contains("refused") && output.contains("`concurrency`"), "{output}");
-    let output = read_in_process(FILE, &[]);
-    assert!(output.contains("refused") && output.contains("\"DQ_DATA\""), "{output}");
+    assert_contains(&output, &["refused", "`concurrency`"]);
+    assert_contains(&read_in_process(FILE, &[]), &["refused", "\"DQ_DATA\""]);
 }
 
 #[test]
 fn variables_alone_configure_a_program() {
-    let output = child_process(
+    let output = read_in_process(
         "",
         &[
             ("DQ_BACKEND__TYPE", "sqlite"),
@@ -130,9 +128,7 @@ fn variables_alone_configure_a_program() {
             ("DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY", "4"),
         ],
     );
-    for needle in ["/var/lib/shop/jobs.db", "\"ORDER_TIMEOUT\"", "4,"] {
-        assert!(output.contains(needle), "{needle} is missing in {output}");
-    }
+    assert_contains(&output, &["/var/lib/shop/jobs.db", "\"ORDER_TIMEOUT\"", "4,"]);
     for (variables, needle) in [
         (&[][..], "the environment: there is no [backend] (add the table with a `type`, or set"),
         (
@@ -143,8 +139,7 @@ fn variables_alone_configure_a_program() {
         (&[("DQ_BACKEND__URL", "sqlite://x.db")], "backend: `type` is missing; known: `memory`"),
         (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
     ] {
-        let output = child_process("", variables);
-        assert!(output.contains("refused: ") && output.contains(needle), "{needle}: {output}");
+        assert_contains(&read_in_process("", variables), &["refused: ", needle]);
     }
 }
 
@@ -171,8 +166,7 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
     ] {
         let error = Dq::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-        let text = error.to_string();
-        assert!(needles.iter().all(|needle| text.contains(needle)), "{url}: {text}");
+        assert_contains(&error.to_string(), &needles);
     }
 }
 
@@ -217,8 +211,7 @@ dq::backend::register_backend! {
     from_url: |_| Err(dq::Error::invalid("it has no URL")),
 }
 
-/// Returns the error for `[backend] type = "remote"` with these lines. Replaces the path by
-/// `dq.toml`.
+/// Returns the error for `[backend] type = "remote"` with these lines, with `dq.toml` for the path.
 fn refusal(lines: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
@@ -263,7 +256,7 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
         ),
     ] {
         let error = refusal(lines);
-        assert!(error.contains(needle), "{lines}: {error}");
+        assert_contains(&error, &[needle]);
         assert!(!error.contains("hunter2") && !error.contains("4711000"), "{error}");
         assert!(!error.contains(".rs:"), "{error}");
     }
@@ -272,18 +265,13 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
 #[test]
 fn a_missing_or_unknown_backend_is_refused_with_the_valid_ones() {
     let url = Config::from_toml("backend = \"redis://user:hunter2@host\"").unwrap_err().to_string();
-    assert!(url.contains("backend: found text") && url.contains("Dq::connect"), "{url}");
+    assert_contains(&url, &["backend: found text", "Dq::connect"]);
     assert!(!url.contains("hunter2"), "{url}");
+    let known =
+        "`sqlite` (take one of these; in a program of your own, is the backend's crate linked?";
     let unknown = refusal("url = \"x\"\n[[drain]]\ntype = \"remoot\"");
-    for needle in [
-        "`memory`, ",
-        "`remote`, ",
-        "`sqlite` (take one of these; in a program of your own, is the backend's crate linked?",
-    ] {
-        assert!(unknown.contains(needle), "{needle} is missing in {unknown}");
-    }
-    let nothing = Config::from_toml("").unwrap_err().to_string();
-    assert!(nothing.contains("there is no [backend]"), "{nothing}");
+    assert_contains(&unknown, &["`memory`, ", "`remote`, ", known]);
+    assert_contains(&Config::from_toml("").unwrap_err().to_string(), &["there is no [backend]"]);
 }
 
 /// Each backend's own tests cover its settings; these rows show that files reach its checks.
@@ -304,7 +292,7 @@ async fn invalid_settings_of_servers_are_refused_before_connecting() {
         };
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         let text = error.to_string();
-        assert!(needles.iter().all(|needle| text.contains(needle)), "{file}: {text}");
+        assert_contains(&text, &needles);
         assert!(!text.contains("hunter2"), "{text}");
     }
 }
@@ -313,13 +301,10 @@ async fn invalid_settings_of_servers_are_refused_before_connecting() {
 fn an_error_in_a_variable_names_the_variable() {
     let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";
     let output = read_in_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
-    assert!(output.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{output}");
+    assert_contains(&output, &["environment variable DQ_BACKEND__PORT: backend.port: "]);
     assert!(!output.contains("hunter2"), "{output}");
     let output = read_in_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
-    assert!(
-        output.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "),
-        "{output}"
-    );
+    assert_contains(&output, &["environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "]);
 }
 
 #[test]
@@ -327,10 +312,10 @@ fn passwords_are_passed_unchanged() {
     let file = r#"backend = { type = "remote", url = "${U}$${V}", password = 4711 }"#;
     let given = |password| [("U", "u"), ("DQ_BACKEND__PASSWORD", password)];
     let output = read_in_process(file, &[("U", "u")]);
-    assert!(output.contains(r#"("u${V}", Some("4711")"#), "{output}");
+    assert_contains(&output, &[r#"("u${V}", Some("4711")"#]);
     for password in ["4711", "007", "1.50", "true", "-1", "${U}", "$${U}", "a}b"] {
         let output = read_in_process(file, &given(password));
-        assert!(output.contains(&format!("Some({password:?})")), "{password}: {output}");
+        assert_contains(&output, &[&format!("Some({password:?})")]);
     }
 }
 
@@ -348,11 +333,8 @@ async fn a_drained_sqlite_store_must_exist() {
     let refused = async |file: &str| {
         let error = connect(file).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-        assert!(error.message().contains(file), "{error}");
-        assert!(
-            error.remedy_text().is_some_and(|remedy| remedy.contains("must exist already")),
-            "{error}"
-        );
+        assert_contains(error.message(), &[file]);
+        assert_contains(error.remedy_text().unwrap(), &["must exist already"]);
     };
     let url = format!("sqlite://{}", dir.path().join("old.db").display());
     Dq::connect(&url).await.unwrap().close().await.unwrap();

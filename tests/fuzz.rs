@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::handler::Handler;
-use axum::http::header::AUTHORIZATION;
+use axum::http::request::Builder;
 use axum::routing::any_service;
 use dq::backend::{Announcement, Backend, backend_from_url};
 use dq::config::Config;
@@ -207,41 +207,20 @@ fn payloads_with_headers() {
     });
 }
 
-/// The part of an HTTP request that the input becomes.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Body,
-    /// Path and query.
-    Path,
-    /// The idempotency key.
-    Key,
-}
-
 const TOKEN: &str = "admin-0123456789";
 
-/// A request with the input; `None` if HTTP does not allow it there.
-fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
-    let post = Request::builder()
-        .method("POST")
+fn request(method: &str, path: &str) -> Builder {
+    Request::builder()
+        .method(method)
         .uri(path)
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {TOKEN}"))
         .header("content-type", "application/json")
-        .header("host", "localhost");
-    let authorization = format!("Bearer {TOKEN}");
-    let request = match part {
-        Part::Body => post.body(Body::from(text.to_vec())),
-        Part::Path => Request::builder()
-            .uri(str::from_utf8(text).ok()?)
-            .header("host", "localhost")
-            .body(Body::empty()),
-        Part::Key => post.header("idempotency-key", text).body(Body::from(r#"{"payload":1}"#)),
-    };
-    let mut request = request.ok()?;
-    request.headers_mut().insert(AUTHORIZATION, authorization.parse().ok()?);
-    Some(request)
 }
 
-/// Sends requests to the dashboard and API router. None may get a 5xx status.
-fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
+/// Sends requests to the dashboard and API router. None may get a 5xx status. `make_request` returns
+/// `None` if HTTP does not allow the input.
+fn check_requests(name: &str, valid: &[&str], make_request: impl Fn(&[u8]) -> Option<Request>) {
     let runtime = runtime();
     let (store, dq) = runtime.block_on(memory());
     let auth = Auth::token(Actor::new("ada", Role::Admin), TOKEN).expect("a valid token");
@@ -251,7 +230,7 @@ fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
     let new = NewJob::new(JobId::from_bytes([7; 16]), queue, due, b"4711".to_vec().into());
     let new = new.key(JobKey::new("order-4711").expect("a valid key"));
     fuzz::check(name, valid, |bytes| {
-        let Some(request) = request(part, bytes, path) else { return false };
+        let Some(request) = make_request(bytes) else { return false };
         let response = runtime.block_on(async {
             // Earlier requests may have ended it or taken its key.
             let _ =
@@ -264,13 +243,19 @@ fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
     });
 }
 
+fn check_bodies(path: &str, valid: &[&str]) {
+    check_requests(&format!("bodies for {path}"), valid, |input| {
+        request("POST", path).body(Body::from(input.to_vec())).ok()
+    });
+}
+
 #[test]
 fn bodies_of_new_jobs() {
     let valid = [
         r#"{"payload":{"order":4711},"key":"order-4711","due":"30m","headers":{"a":"b"}}"#,
         r#"{"payload_base64":"AAEC","content_type":"image/png","due":"2027-01-31T10:00:00Z","key":"order-1","on_conflict":"latest","on_running":"detach","max_attempts":3,"remember":"7d"}"#,
     ];
-    check_requests("bodies of new jobs", Part::Body, "/v1/queues/ORDER/jobs", &valid);
+    check_bodies("/v1/queues/ORDER/jobs", &valid);
 }
 
 #[test]
@@ -287,7 +272,7 @@ fn bodies_of_actions() {
         ("/v1/queues/ORDER:purge", &[r#"{"confirm":"ORDER"}"#]),
         ("/v1/simulate", &[simulated]),
     ] {
-        check_requests("bodies of actions", Part::Body, path, valid);
+        check_bodies(path, valid);
     }
 }
 
@@ -306,11 +291,16 @@ fn paths_and_queries() {
         "/job?queue=ORDER&id=07070707-0707-0707-0707-070707070707",
         "/?lang=zh",
     ];
-    check_requests("paths and queries", Part::Path, "", &valid);
+    check_requests("paths and queries", &valid, |input| {
+        request("GET", str::from_utf8(input).ok()?).body(Body::empty()).ok()
+    });
 }
 
 #[test]
 fn idempotency_keys() {
     let valid = ["order-4711", "8e03978e-40d5-43e8-bc93-6894a57f9324"];
-    check_requests("idempotency keys", Part::Key, "/v1/queues/ORDER/jobs", &valid);
+    check_requests("idempotency keys", &valid, |input| {
+        let post = request("POST", "/v1/queues/ORDER/jobs").header("idempotency-key", input);
+        post.body(Body::from(r#"{"payload":1}"#)).ok()
+    });
 }

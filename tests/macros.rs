@@ -9,7 +9,6 @@ use dq::prelude::*;
 use dq::{Backoff, BoxError, DeadKind, ErrorKind, FromJob, HandlerFn, RawPayload, Registration};
 use serde::{Deserialize, Serialize};
 
-/// What the handlers have done.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -84,7 +83,6 @@ async fn report(State(log): State<Log>, RawPayload(bytes): RawPayload) -> Result
     Err("no paper".to_owned())
 }
 
-/// A client of an empty store, and a runner of these queues.
 async fn runner(queues: &[&str], log: &Log) -> (Dq, dq::Runner) {
     let dq = Dq::connect("memory:").await.unwrap();
     let runner = dq.runner().state(log.clone()).only(queues).build().unwrap();

@@ -79,7 +79,6 @@ fn variable(name: &str, default: u32) -> u32 {
     }
 }
 
-/// Random bytes, or a valid input after some mutations.
 fn input(valid: &[&[u8]]) -> BoxedStrategy<Vec<u8>> {
     let random = vec(any::<u8>(), 0..300);
     if valid.is_empty() {
@@ -94,7 +93,6 @@ fn input(valid: &[&[u8]]) -> BoxedStrategy<Vec<u8>> {
     prop_oneof![1 => random, 6 => mutated].boxed()
 }
 
-/// Replaces a part of the input.
 #[derive(Debug, Clone)]
 struct Mutation {
     position: Index,
@@ -132,7 +130,6 @@ fn mutation(valid: Vec<Vec<u8>>) -> impl Strategy<Value = Mutation> {
     })
 }
 
-/// A part of a valid input, once or many times.
 fn part(valid: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let times = prop_oneof![4 => 1..5_usize, 1 => 200..4_000_usize];
     (select(valid), any::<Index>(), 1..9_usize, times).prop_map(|(input, start, length, times)| {
@@ -142,7 +139,6 @@ fn part(valid: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A number as decoders may read it.
 fn number() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![3 => select(&HUGE[..]), 1 => any::<u64>(), 1 => 0..300_u64];
     let encodings: [fn(u64) -> Vec<u8>; 6] = [
@@ -181,7 +177,6 @@ impl LastInput {
         Self { path, file: Cell::new(file) }
     }
 
-    /// Without the file, only the message is worse.
     fn keep(&self, bytes: &[u8]) {
         let Some(mut file) = self.file.take() else { return };
         let written = file.rewind().and_then(|()| file.write_all(bytes));
@@ -226,7 +221,6 @@ mod tests {
 
     use super::*;
 
-    /// The panic message.
     fn found(valid: &[&[u8]], decode: impl Fn(&[u8]) -> bool) -> String {
         let checked = catch_unwind(AssertUnwindSafe(|| check("a decoder", valid, decode)));
         *checked.expect_err("the defect is found").downcast::<String>().expect("a message")

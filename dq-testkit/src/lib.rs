@@ -7,7 +7,7 @@
 //!
 //! For authors of backends, with the feature `suite`:
 //! - `behaviour`: a suite with one trial per promise in the `Backend` contract;
-//! - `faults`: outages, crashes and broken connections on demand, and call recorders;
+//! - `faults`: crashes and broken connections on demand, and call recorders;
 //! - `fixture`: jobs, calls and runners for tests on real servers;
 //! - `fuzz`: random and mutated input for decoders (feature `proptest`);
 //! - `trace`: a checker for broken promises in recorded calls;

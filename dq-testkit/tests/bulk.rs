@@ -13,7 +13,6 @@ use dq_testkit::fixture::claim_for;
 /// More than one step changes.
 const JOBS: u64 = 1_100;
 
-/// Equally many `a-…` and `b-…` keys.
 struct Subject {
     queue: QueueHandle,
     crash_point: CrashPoint,

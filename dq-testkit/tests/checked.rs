@@ -45,7 +45,6 @@ async fn one_invalid_job_refuses_the_batch() {
     let new = || in_an_hour(job("q"));
     let cases: Vec<(NewJob, String)> = vec![
         (new().payload(Bytes::from(vec![0; payload])), payload.to_string()),
-        // The one-byte name counts, too.
         (new().headers(header("h")), (headers + 1).to_string()),
         (new().headers(Headers::from_iter([("", "x")])), "header".into()),
         (new().headers(Headers::from_iter([("a\0b", "x")])), "header".into()),
@@ -112,7 +111,6 @@ async fn calls_without_the_capability_are_refused() {
     let (store, _) = checked(Capabilities::default());
     let target = [JobRef::new(queue("q"), job("q").id)];
     let (queue, jobs) = (&queue("q"), &[job("q").id][..]);
-    // The message names the backend.
     let unsupported = |answer: Result<String>| refused(answer, ErrorKind::Unsupported, "memory");
     macro_rules! unsupported {
         ($store:ident: $($call:ident($($argument:expr),*);)+) => {$(

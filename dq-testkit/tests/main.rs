@@ -1,11 +1,10 @@
-//! All integration tests in one program, because linking is what takes long.
+//! All integration tests in one program, because linking takes long.
 
 mod broken;
 mod bulk;
 mod checked;
 mod common;
 mod drain;
-mod explore;
 mod import;
 mod kit;
 mod policies;

@@ -7,8 +7,8 @@ use crate::common::stepped::Stepped;
 use dq_core::config::{LateAction, LatePolicy, QueueSettings};
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, Cancelled, Clock, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, JobState,
-    Operation, Outcome, QueueCode, QueueHandle, Result, RunDueReport, VirtualClock,
+    Backend, Clock, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, JobState, Operation,
+    Outcome, QueueCode, QueueHandle, Result, RunDueReport, VirtualClock,
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{dead_ids, memory, queue, run_due, stats};
@@ -19,7 +19,6 @@ const PAYLOAD: &str = "\"the payload\"";
 /// The step and the attempt of each run.
 type Runs = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// Has three steps, an hour apart.
 #[derive(Clone)]
 struct Reminder {
     runs: Runs,
@@ -52,7 +51,6 @@ impl DelayHandler for Reminder {
     }
 }
 
-/// Moves late jobs to another queue.
 #[derive(Clone)]
 struct Punctual;
 
@@ -137,7 +135,6 @@ impl World {
         }
     }
 
-    /// A store whose calls crash once.
     fn crashing(&self, crash: (usize, Crash)) -> Arc<dyn Backend> {
         let point = CrashPoint::default();
         point.set(Some(crash));
@@ -148,22 +145,6 @@ impl World {
 /// A crash before and after each of the first `steps` calls to the store.
 fn crashes(steps: usize) -> impl Iterator<Item = (usize, Crash)> {
     (1..=steps).flat_map(|step| [(step, Crash::Before), (step, Crash::After)])
-}
-
-#[tokio::test]
-async fn an_escalation_is_one_job_that_shows_its_step() {
-    let world = World::new();
-    world.schedule().await;
-    let id = world.queue().await.get("K").await.unwrap().unwrap().job.id;
-    for step in 0..STEPS {
-        let job = world.queue().await.get("K").await.unwrap().unwrap().job;
-        assert_eq!((job.id, job.step(), &job.payload[..]), (id, step, PAYLOAD.as_bytes()));
-        let report = world.run_due(&world.store, world.reminder(all_steps)).await.unwrap();
-        assert_eq!(report.jobs, 1, "step {step}");
-        world.clock.advance(1.hours());
-    }
-    assert_eq!(world.runs(), [(0, 1), (1, 1), (2, 1)]);
-    assert_eq!(stats(&*world.store, "Q").await.stored(), 0);
 }
 
 #[tokio::test]
@@ -180,23 +161,6 @@ async fn a_dead_step_is_replayed_at_its_step() {
     assert_eq!(world.store.operate(replay).await.unwrap().affected, 1);
     world.run_all(&world.store, handler).await;
     assert_eq!(world.runs(), [(0, 1), (1, 1), (2, 1), (2, 1)], "the replay runs the last step");
-}
-
-#[tokio::test]
-async fn a_cancel_between_any_two_steps_is_binding() {
-    for steps in 0..STEPS as usize {
-        let world = World::new();
-        world.schedule().await;
-        for _ in 0..steps {
-            world.run_due(&world.store, world.reminder(all_steps)).await.unwrap();
-            world.clock.advance(1.hours());
-        }
-        let cancelled = world.queue().await.cancel("K").await.unwrap();
-        assert_eq!(cancelled, Cancelled::Cancelled, "after {steps} steps");
-        let report = world.run_due(&world.store, world.reminder(all_steps)).await.unwrap();
-        assert_eq!(report, RunDueReport { jobs: 0, next_due: None }, "after {steps} steps");
-        assert_eq!(world.runs().len(), steps, "no step after the cancel");
-    }
 }
 
 #[tokio::test]

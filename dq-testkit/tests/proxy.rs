@@ -42,7 +42,6 @@ async fn ask(stream: &mut TcpStream) -> std::io::Result<usize> {
     stream.read(&mut [0; 16]).await
 }
 
-/// Fails if the connection ends.
 async fn is_silent(stream: &mut TcpStream) -> bool {
     match tokio::time::timeout(Duration::from_millis(200), ask(stream)).await {
         Ok(answer) => {

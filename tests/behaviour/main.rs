@@ -5,6 +5,7 @@ mod sharded;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
 use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         ("redis-expiry", real_clock(|| expiry_url(notifying_redis(), ""))),
         // Without notifications, this backend works like `redis`.
         ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), ""))),
-        ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), ""))),
+        ("rabbitmq", real_clock(rabbitmq_url)),
     ])
 }
 
@@ -84,6 +85,14 @@ fn cluster_url() -> &'static str {
         (cluster, url)
     });
     url
+}
+
+/// Eight stores on one server. A process reads its store's whole log, so with one store each trial
+/// would apply the calls of all, and with one per trial the server would declare thousands of queues.
+fn rabbitmq_url() -> StoreUrl {
+    static TRIALS: AtomicU32 = AtomicU32::new(0);
+    let store = TRIALS.fetch_add(1, Ordering::Relaxed) % 8;
+    with_long_timeout(&shared_rabbitmq().url(), &format!("&prefix=suite{store}"))
 }
 
 fn own_file() -> StoreUrl {

@@ -1,8 +1,8 @@
 //! The code and configuration shown in README and guide.
 //!
 //! Each page with Rust code has a file here, which is compiled and tested. Some pages share one.
-//! Every `rust` block on a page must be part of its file, apart from comments and white space.
-//! Every `toml` block with a `[backend]` must be a valid configuration.
+//! Every `rust` block must be part of a file, apart from comments and white space. Every `toml`
+//! block with a `[backend]` must be a valid configuration.
 
 // Pages often show only part of a program.
 #![allow(dead_code, unreachable_pub)]
@@ -26,49 +26,29 @@ mod sqlite;
 mod testing;
 mod writing_a_backend;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dq::config::Config;
 
-/// Page name, page, and the source that must contain its code blocks.
-const PAGES: [(&str, &str, &str); 26] = [
-    ("README.md", include_str!("../../README.md"), include_str!("readme.rs")),
-    ("README.zh-CN.md", include_str!("../../README.zh-CN.md"), include_str!("readme.rs")),
-    page!("getting-started.md", "getting_started.rs"),
-    page!("handlers.md", "handlers.rs"),
-    page!("policies.md", "policies.rs"),
-    page!("scheduling.md", "scheduling.rs"),
-    page!("recurring.md", "recurring.rs"),
-    page!("operating.md", "operating.rs"),
-    page!("dashboard.md", "dashboard.rs"),
-    page!("http-api.md"),
-    page!("cli.md"),
-    page!("securing.md", "dashboard.rs"),
-    page!("metrics.md", "metrics.rs"),
-    page!("forwarding.md", "forwarding.rs"),
-    page!("ingress.md", "ingress.rs"),
-    page!("configuration.md", "configuration.rs"),
-    page!("testing.md", "testing.rs"),
-    page!("reliability.md"),
-    page!("backends.md"),
-    page!("sqlite.md", "sqlite.rs"),
-    page!("redis.md", "redis.rs"),
-    page!("redisson.md", "redisson.rs"),
-    page!("rabbitmq.md"),
-    page!("migrating.md", "migrating.rs"),
-    page!("schedulers.md"),
-    page!("writing-a-backend.md", "writing_a_backend.rs"),
-];
-
-macro_rules! page {
-    ($page:literal) => {
-        ($page, include_str!(concat!("../../docs/guide/", $page)), "")
-    };
-    ($page:literal, $source:literal) => {
-        ($page, include_str!(concat!("../../docs/guide/", $page)), include_str!($source))
-    };
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
-use page;
+
+/// Reads all files in a folder whose names end with `extension`.
+fn files(folder: &Path, extension: &str) -> Vec<(PathBuf, String)> {
+    let paths = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|found| found == extension));
+    paths.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// README in each language and the guide.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut pages = files(&root().join("docs/guide"), "md");
+    let is_readme = |path: &Path| path.file_name().unwrap().to_string_lossy().starts_with("README");
+    pages.extend(files(&root(), "md").into_iter().filter(|(path, _)| is_readme(path)));
+    assert!(pages.len() > 20, "the pages are found");
+    pages
+}
 
 /// A page's code blocks in one language, unchanged. A block in a list item keeps its indentation.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
@@ -93,56 +73,53 @@ fn code(text: &str) -> String {
 
 #[test]
 fn code_on_every_page_is_compiled_and_tested() {
-    for (name, page, source) in PAGES {
-        let source = code(source);
-        for block in blocks(page, "rust") {
-            assert!(source.contains(&code(block)), "{name}: not in its test file:\n{block}");
+    let sources = files(&root().join("tests/docs"), "rs");
+    let sources: Vec<String> = sources.iter().map(|(_, source)| code(source)).collect();
+    for (path, page) in pages() {
+        for block in blocks(&page, "rust") {
+            let is_tested = sources.iter().any(|source| source.contains(&code(block)));
+            assert!(is_tested, "{}: in no file of tests/docs:\n{block}", path.display());
         }
     }
 }
 
 #[test]
 fn configuration_on_every_page_is_valid() {
-    for (name, page, _) in PAGES {
+    for (path, page) in pages() {
         // As shown, and with commented-out settings enabled.
-        for block in blocks(page, "toml").into_iter().filter(|block| block.contains("[backend]")) {
+        for block in blocks(&page, "toml").into_iter().filter(|block| block.contains("[backend]")) {
             let block = block.replace("${DATA_DIR}", "/var/lib");
             for variant in [block.clone(), block.replace("\n# ", "\n")] {
                 if let Err(error) = Config::from_toml(&variant) {
-                    panic!("{name}: {error}\n{variant}");
+                    panic!("{}: {error}\n{variant}", path.display());
                 }
             }
         }
     }
 }
 
+/// The anchor that GitHub gives a heading.
 fn anchor(heading: &str) -> String {
     let is_kept = |c: &char| c.is_alphanumeric() || "-_ ".contains(*c);
-    heading
-        .chars()
-        .filter(is_kept)
-        .flat_map(char::to_lowercase)
-        .collect::<String>()
-        .replace(' ', "-")
+    let kept: String = heading.trim_start_matches(['#', ' ']).chars().filter(is_kept).collect();
+    kept.to_lowercase().replace(' ', "-")
 }
 
 #[test]
 fn links_lead_to_files_and_headings() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for (name, page, _) in PAGES {
-        let folder = if name.starts_with("README") { "" } else { "docs/guide/" };
+    for (path, page) in pages() {
         for link in page.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
             if link.starts_with("http") {
                 continue;
             }
+            let place = format!("{} links to {link}", path.display());
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let path = root.join(folder).join(if file.is_empty() { name } else { file });
-            assert!(path.exists(), "{name} links to {link}");
+            let target = if file.is_empty() { path.clone() } else { path.with_file_name(file) };
+            assert!(target.exists(), "{place}");
             if !heading.is_empty() {
-                let text = std::fs::read_to_string(path).expect("a page");
-                let headings = text.lines().filter(|line| line.starts_with('#'));
-                let mut anchors = headings.map(|line| anchor(line.trim_start_matches(['#', ' '])));
-                assert!(anchors.any(|anchor| anchor == heading), "{name} links to {link}");
+                let text = std::fs::read_to_string(target).expect("a page");
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                assert!(headings.any(|line| anchor(line) == heading), "{place}");
             }
         }
     }

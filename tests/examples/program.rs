@@ -39,7 +39,6 @@ impl Program {
         }
     }
 
-    /// Waits for the end of the example. Returns the remaining lines.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
@@ -100,7 +99,6 @@ impl Drop for Program {
     }
 }
 
-/// Runs the example to its end.
 pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }

@@ -37,11 +37,9 @@ fn assert_repeats_are_marked(lines: &[String]) {
     }
 }
 
-/// The numbers of the jobs in the store.
 #[derive(Debug, Default)]
 struct StoredJobs {
     all: BTreeSet<u32>,
-    /// Those that a runner has claimed at least once.
     claimed: BTreeSet<u32>,
 }
 

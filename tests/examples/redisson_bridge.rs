@@ -8,7 +8,6 @@ use crate::program::Program;
 
 const NAME: &str = "redisson_bridge";
 
-/// The head comment's script, which replaces Java's `offer`.
 fn offer() -> String {
     let comment = include_str!("../../examples/redisson_bridge.rs").replace("//! ", "");
     let (_, rest) = comment.split_once("EVAL \"").expect("the comment has a script");

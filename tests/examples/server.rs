@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::program::{MAX_WAIT, Program};
 
-/// A running example, and the address on which it listens.
 pub(crate) struct Server {
     pub(crate) program: Program,
     pub(crate) address: String,

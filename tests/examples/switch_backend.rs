@@ -64,7 +64,6 @@ fn created_in(url: &str) -> u64 {
     stats(url).totals.expect("this store has totals").created
 }
 
-/// Waits until a store has no live job, so that none runs again after a kill.
 fn wait_until_drained(url: &str) {
     let start = Instant::now();
     while stats(url).live() > 0 {

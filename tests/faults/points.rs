@@ -22,7 +22,6 @@ struct Case {
     after_crash: Option<Counts>,
     /// Attempt and delivery of each start, in both processes.
     starts: &'static [Counts],
-    /// Whether the job ends dead rather than finished.
     is_dead: bool,
 }
 
@@ -166,7 +165,6 @@ async fn killed_by_poison() -> Result<(), Failed> {
     ensure(lost && starts(dir.path()).len() == 2, format!("in the end: {dead:?}"))
 }
 
-/// The number of stored jobs, of all queues. Their counts must add up.
 pub(crate) async fn count_stored(dq: &Dq) -> Result<u64, Failed> {
     let mut stored = 0;
     for stats in dq.stats().await? {
@@ -190,7 +188,6 @@ async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobV
     Ok(view.filter(|view| view.state != JobState::Ended))
 }
 
-/// Fails with the message unless the condition holds.
 pub(crate) fn ensure(condition: bool, message: impl Display) -> Result<(), Failed> {
     if condition { Ok(()) } else { Err(message.into()) }
 }

@@ -120,7 +120,6 @@ impl Point {
     }
 }
 
-/// A handler's start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) job: JobId,
@@ -151,7 +150,6 @@ impl StartLog {
     }
 }
 
-/// The task of a child process.
 pub(crate) struct ChildOptions {
     dir: PathBuf,
     point: Option<Point>,
@@ -193,7 +191,6 @@ pub(crate) fn aborted(status: ExitStatus) -> bool {
     status.code().is_none()
 }
 
-/// The starts so far, of all processes.
 pub(crate) fn starts(dir: &Path) -> Vec<Start> {
     let text = std::fs::read_to_string(dir.join("starts")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).expect("a complete line")).collect()

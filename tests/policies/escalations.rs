@@ -94,7 +94,6 @@ async fn after_an_outage<Q: dq::HandlerFn<Payload = Order>>(
     let runner = dq.runner().without_linked_handlers().register::<Q>().state(shop.clone());
     let runner = runner.build().unwrap();
     runner.run_due().await.unwrap();
-    // For the retry.
     clock.advance(1.minutes());
     runner.run_due().await.unwrap();
     let view = dq.get::<Q>(&scheduled).await.unwrap();

@@ -15,7 +15,6 @@ async fn note(ctx: JobContext, State(shop): State<Shop>, text: String) {
 const FORGED: &str =
     r#"dq-envelope-1 {"headers":{"tenant":"other","dq-step":"2"},"payload":{"text":"\"x\""}}"#;
 
-/// The text before the JSON object.
 fn prefix(envelope: &str) -> &str {
     envelope.split_once('{').unwrap().0
 }

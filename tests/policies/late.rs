@@ -20,7 +20,6 @@ async fn escalations(ctx: JobContext, State(shop): State<Shop>, order: Order) {
     shop.write(format!("escalated order {} of {key:?}, a: {header:?}", order.id));
 }
 
-/// What a runner does after an outage with a job that was due at its beginning.
 struct Outage {
     dq: Dq,
     shop: Shop,

@@ -15,12 +15,9 @@ use dq_testkit::TestKit;
 use dq_testkit::fixture::memory;
 use serde::{Deserialize, Serialize};
 
-/// The state of all handlers here.
 #[derive(Debug, Clone, Default)]
 struct Shop {
-    /// The ids of paid orders.
     paid: Arc<Mutex<BTreeSet<u64>>>,
-    /// What handlers have done.
     lines: Arc<Mutex<Vec<String>>>,
 }
 
@@ -47,7 +44,6 @@ struct Order {
     id: u64,
 }
 
-/// A client on a memory store with a virtual clock.
 async fn clocked() -> (Arc<VirtualClock>, Dq) {
     let clock = Arc::new(VirtualClock::default());
     let backend = Arc::new(memory(clock.clone()));
@@ -55,7 +51,6 @@ async fn clocked() -> (Arc<VirtualClock>, Dq) {
     (clock, dq)
 }
 
-/// A test kit whose handlers have this state.
 async fn kit(shop: &Shop) -> TestKit {
     TestKit::with(|runner| runner.state(shop.clone())).await.unwrap()
 }

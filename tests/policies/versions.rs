@@ -1,10 +1,12 @@
-//! Payload versions and earlier handler names.
+//! Payload versions and earlier handler names, also of schedules.
 
-use dq::JobState;
+use dq::config::ScheduleSettings;
 use dq::prelude::*;
+use dq::{DelayHandler, JobState};
+use dq_testkit::TestKit;
 use serde::{Deserialize, Serialize};
 
-use crate::{Shop, kit};
+use crate::{Shop, clocked, kit};
 
 #[derive(Deserialize)]
 struct OrderV1 {
@@ -113,4 +115,89 @@ async fn a_job_of_a_newer_version_waits_and_the_report_names_it() {
     let view = kit.dq().get::<versioned>(id).await.unwrap().unwrap();
     assert_eq!((view.state, view.job.attempts), (JobState::Scheduled, 0), "nothing is lost");
     assert_eq!(view.payload::<serde_json::Value>().unwrap(), serde_json::json!({"new": true}));
+}
+
+fn unchanged(old: Option<u32>) -> Option<u32> {
+    old
+}
+
+#[delay_handler(
+    "REPORT",
+    every = "1h",
+    version = 2,
+    upgrade_from(1 = unchanged),
+    aliases = ["NIGHTLY"]
+)]
+async fn report(ctx: JobContext, State(shop): State<Shop>, _payload: Option<u32>) {
+    let version = ctx.headers().get(dq::Headers::SCHEMA_VERSION);
+    shop.write(format!("{} {}", ctx.queue(), version.unwrap_or("without a version")));
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_schedule_have_the_version_of_their_payload() {
+    let shop = Shop::default();
+    let kit = TestKit::with_schedules(|runner| runner.only(["REPORT"]).state(shop.clone()));
+    let kit = kit.await.unwrap();
+    let dq = kit.dq();
+    kit.advance(1.hours()).await;
+    assert_eq!(shop.lines(), ["REPORT 2"], "declared by the handler");
+    assert!(dq.recurring::<report>("REPORT").remove().await.unwrap());
+
+    let typed = || dq.recurring::<report>("typed");
+    assert!(typed().every(1.hours()).upsert().await.unwrap());
+    kit.advance(1.hours()).await;
+    assert!(typed().run_now().await.unwrap().is_some());
+    kit.advance(1.minutes()).await;
+    assert_eq!(shop.lines()[1..], ["REPORT 2", "REPORT 2"], "by the type of the queue");
+    assert!(typed().remove().await.unwrap());
+
+    let by_name = || dq.recurring_in("REPORT", "by-name").every(1.hours());
+    assert!(by_name().upsert().await.unwrap());
+    kit.advance(1.hours()).await;
+    assert!(by_name().schema_version(2).upsert().await.unwrap());
+    kit.advance(1.hours()).await;
+    assert_eq!(shop.lines()[3..], ["REPORT without a version", "REPORT 2"], "by name");
+}
+
+/// The handler of [`report`]'s jobs before it had a new code.
+struct Nightly;
+
+impl DelayHandler for Nightly {
+    type Payload = Option<u32>;
+
+    fn code(&self) -> impl dq::QueueCode {
+        "NIGHTLY"
+    }
+
+    fn schedule(&self) -> Option<ScheduleSettings> {
+        Some(ScheduleSettings::new().every(1.hours()))
+    }
+
+    async fn handle(&self, _ctx: JobContext, _payload: Option<u32>) -> HandlerResult {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn a_handler_with_a_new_code_takes_its_schedule_along() {
+    let (clock, dq) = clocked().await;
+    let old = dq.runner().without_linked_handlers().handler(Nightly).build().unwrap();
+    old.run_due().await.unwrap();
+    assert!(dq.recurring_in("NIGHTLY", "called").every(1.days()).upsert().await.unwrap());
+    assert!(dq.recurring_in("NIGHTLY", "NIGHTLY").pause().await.unwrap());
+    drop(old);
+
+    let shop = Shop::default();
+    let new = dq.runner().without_linked_handlers().register::<report>().state(shop.clone());
+    let new = new.build().unwrap();
+    clock.advance(2.hours());
+    new.run_due().await.unwrap();
+    let mut names: Vec<_> = dq.schedules().await.unwrap().into_iter().map(|it| it.name).collect();
+    names.sort();
+    assert_eq!(names, ["REPORT", "called"]);
+    assert!(shop.lines().is_empty(), "it is still paused");
+    assert!(dq.recurring::<report>("REPORT").resume().await.unwrap());
+    clock.advance(1.hours());
+    new.run_due().await.unwrap();
+    assert_eq!(shop.lines(), ["REPORT 2"]);
 }

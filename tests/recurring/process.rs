@@ -12,7 +12,6 @@ use dq::prelude::*;
 const URL: &str = "DQ_RECURRING_URL";
 const LOG: &str = "DQ_RECURRING_LOG";
 
-/// The file of all handler starts.
 #[derive(Clone)]
 pub(crate) struct Log(PathBuf);
 
@@ -35,7 +34,6 @@ pub(crate) async fn tick(ctx: JobContext, State(log): State<Log>) -> HandlerResu
     Ok(Outcome::Done)
 }
 
-/// The store and the log of a process.
 pub(crate) struct Options {
     url: String,
     log: PathBuf,

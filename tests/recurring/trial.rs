@@ -92,7 +92,6 @@ fn now() -> i64 {
     Timestamp::from(SystemTime::now()).as_millis()
 }
 
-/// Runs one trial.
 pub(crate) fn run(store: Store) -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let log = directory.path().join("starts");

@@ -1,6 +1,6 @@
 //! Next steps: a settlement gives a job another payload and due time.
 //!
-//! `settle`, `keys`, `cancel` and `stats` test what next steps have in common with retries.
+//! `settle`, `keys`, `cancel` and `stats` test next steps together with retries.
 
 use bytes::Bytes;
 use dq_core::{Due, Settled, Verdict};

@@ -42,10 +42,9 @@ impl Client {
     }
 
     pub(super) async fn schedule(&self, job: NewJob) -> TrialResult<Scheduled> {
-        Ok(self.schedule_all(vec![job]).await?[0])
+        only(self.backend.schedule(vec![job]).await?, "schedule")
     }
 
-    /// Schedules a job, which must be `Created`.
     pub(super) async fn create(&self, job: NewJob) -> TrialResult<Receipt> {
         let id = job.id;
         match self.schedule(job).await? {
@@ -61,9 +60,13 @@ impl Client {
         self.claim_at_most(limit, wants).await
     }
 
-    /// Claims at most `limit` jobs, and checks the rules that hold for every claim.
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
-        let claimed = self.backend.claim(ClaimParams::new(wants, limit, "suite")).await?;
+        self.claim_as("suite", limit, wants).await
+    }
+
+    /// Claims at most `limit` jobs, and checks the rules that hold for every claim.
+    async fn claim_as(&self, worker: &str, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
+        let claimed = self.backend.claim(ClaimParams::new(wants, limit, worker)).await?;
         ensure!(
             claimed.jobs.len() <= limit,
             "a claim with the limit {limit} returned {} jobs",
@@ -117,21 +120,16 @@ impl Client {
         Ok(self.claim(&[want(queue, max)]).await?.jobs)
     }
 
-    /// Leases the only due job of a queue for longer than the trial.
     pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
         self.lease_one_for(queue, LEASE).await
     }
 
-    /// Leases the only due job of a queue.
     pub(super) async fn lease_one_for(
         &self,
         queue: &QueueName,
         lease_for: Duration,
     ) -> TrialResult<LeasedJob> {
-        let want = Want::new(queue.clone(), 10, lease_for);
-        let mut jobs = self.claim(&[want]).await?.jobs;
-        ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
-        Ok(jobs.remove(0))
+        self.lease_one_as("suite", queue, lease_for).await
     }
 
     /// Leases the only due job of a queue for the runner with this name.
@@ -141,8 +139,8 @@ impl Client {
         queue: &QueueName,
         lease_for: Duration,
     ) -> TrialResult<LeasedJob> {
-        let wants = [Want::new(queue.clone(), 10, lease_for)];
-        let mut jobs = self.backend.claim(ClaimParams::new(&wants, 10, worker)).await?.jobs;
+        let want = Want::new(queue.clone(), 10, lease_for);
+        let mut jobs = self.claim_as(worker, 10, &[want]).await?.jobs;
         ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
         Ok(jobs.remove(0))
     }
@@ -155,11 +153,9 @@ impl Client {
 
     pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> TrialResult<Settled> {
         let answers = self.backend.settle(&[Settlement::new(lease, verdict)]).await?;
-        ensure_eq!(answers.len(), 1, "settle returns one answer per lease");
-        Ok(answers[0])
+        only(answers, "settle")
     }
 
-    /// Settles a live lease, which the store must accept.
     pub(super) async fn settle_accepted(
         &self,
         leased: &LeasedJob,
@@ -170,7 +166,6 @@ impl Client {
         Ok(())
     }
 
-    /// Settles live leases as done, by one call.
     pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
         let settlements: Vec<_> =
             jobs.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)).collect();
@@ -185,8 +180,7 @@ impl Client {
 
     pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> TrialResult<Renewed> {
         let answers = self.backend.renew(&[Renewal::new(lease, lease_for)]).await?;
-        ensure_eq!(answers.len(), 1, "renew returns one answer per lease");
-        Ok(answers[0])
+        only(answers, "renew")
     }
 
     pub(super) async fn cancel(
@@ -195,8 +189,7 @@ impl Client {
         target: impl Into<Target>,
     ) -> TrialResult<Cancelled> {
         let answers = self.backend.cancel(&[JobRef::new(queue.clone(), target)]).await?;
-        ensure_eq!(answers.len(), 1, "cancel returns one answer per job");
-        Ok(answers[0])
+        only(answers, "cancel")
     }
 
     pub(super) async fn reschedule(
@@ -207,15 +200,11 @@ impl Client {
     ) -> TrialResult<Rescheduled> {
         let change = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
         let answers = self.backend.reschedule(&[change]).await?;
-        ensure_eq!(answers.len(), 1, "reschedule returns one answer per job");
-        Ok(answers[0])
+        only(answers, "reschedule")
     }
 
-    /// Returns a queue's counts, which must be consistent.
     pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
-        let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
-        ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
-        let stats = answers.remove(0);
+        let stats = only(self.backend.stats(std::slice::from_ref(queue)).await?, "stats")?;
         ensure_eq!(&stats.queue, queue, "stats are of the requested queue");
         ensure!(stats.adds_up() != Some(false), "the counts add up: {stats:?}");
         ensure_eq!(
@@ -289,7 +278,6 @@ impl Client {
         Ok(jobs.into_iter().map(|view| view.job.id).collect())
     }
 
-    /// The jobs of this page and of all pages after it.
     pub(super) async fn list_all(&self, mut params: BrowseParams<'_>) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();
         loop {
@@ -330,6 +318,12 @@ impl Client {
     }
 }
 
+/// Returns the only answer of a call for one job, lease or queue.
+fn only<T>(mut answers: Vec<T>, call: &str) -> TrialResult<T> {
+    ensure_eq!(answers.len(), 1, "{call} returns one answer for each part of the call");
+    Ok(answers.remove(0))
+}
+
 /// Makes a call while `runner` claims, and returns its answer and the ids of the claimed jobs.
 pub(super) async fn race_with_claim<T: Send + 'static>(
     runner: &Client,
@@ -347,7 +341,6 @@ pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want::new(queue.clone(), max, LEASE)
 }
 
-/// The job goes on with another payload.
 pub(super) fn next_step(due: impl Into<Due>, payload: &'static str) -> Verdict {
     Verdict::Again { due: due.into(), payload: payload.into() }
 }
@@ -356,7 +349,6 @@ pub(super) fn dead(message: &str) -> Verdict {
     Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, message), failed: true }
 }
 
-/// How many jobs of a queue are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) scheduled: u64,

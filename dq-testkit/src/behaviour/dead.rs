@@ -1,20 +1,17 @@
 //! Dead jobs stay until an operator replays or removes them.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dq_core::{Due, JobId, OnConflict, Operation, QueueName, Scheduled, Settlement, Verdict};
 
-use super::client::{Counts, dead, ids};
+use super::client::{Counts, dead};
 use super::failure::{TrialResult, ensure_eq, ensure_matches};
-use super::store::{LATER, SOON, TrialStore};
+use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "dead":
     dead_jobs_do_not_expire [dead_letters, virtual_time],
     replay_resets_attempts_and_losses [dead_letters],
-    replay_sets_the_due_time [dead_letters],
-    replay_and_removal_affect_the_named_dead_jobs_only [dead_letters],
     replay_of_more_than_a_thousand [dead_letters],
     replay_skips_a_job_whose_key_is_live [dead_letters, keys],
 }
@@ -50,57 +47,6 @@ async fn replay_resets_attempts_and_losses(store: TrialStore) -> TrialResult {
         store.settle_accepted(&leased, Verdict::Release { started: false }).await?;
     }
     Ok(())
-}
-
-async fn replay_sets_the_due_time(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    // After a retry, the due time differs from the first due time.
-    let leased = store.start(&queue).await?;
-    store.wait_until(leased.job.due + Duration::from_millis(2)).await?;
-    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
-    let leased = store.lease_one(&queue).await?;
-    store.settle_accepted(&leased, dead("no")).await?;
-    let due = store.now().await? + SOON;
-    let jobs = [leased.job.id];
-    store.operate(Operation::Replay { queue: &queue, jobs: &jobs, due: Due::At(due) }).await?;
-    ensure_eq!(
-        store.stats(&queue).await?.next_due,
-        Some(due),
-        "the replayed job has the requested due time"
-    );
-    store.wait_until(due).await?;
-    let job = store.lease_one(&queue).await?.job;
-    ensure_eq!((job.due, job.first_due), (due, due), "the requested due time is its first one");
-    Ok(())
-}
-
-async fn replay_and_removal_affect_the_named_dead_jobs_only(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.queue());
-    let mut dead = Vec::new();
-    for _ in 0..4 {
-        dead.push(store_dead_job(&store, &queue).await?);
-    }
-    let elsewhere = store_dead_job(&store, &other).await?;
-    let running = store.start(&queue).await?;
-    let waiting = store.create(store.job(&queue, LATER)).await?;
-    let unknown = store.job(&queue, Due::NOW).id;
-    let not_dead = [running.job.id, waiting.id, elsewhere, unknown];
-
-    ensure_eq!(replay(&store, &queue, &not_dead).await?, 0, "none is a dead job of the queue");
-    let remove = Operation::Remove { queue: &queue, jobs: &not_dead };
-    ensure_eq!(store.operate(remove).await?, 0, "none is a dead job of the queue");
-    let named = [dead[2], unknown, dead[0]];
-    ensure_eq!(replay(&store, &queue, &named).await?, 2, "only dead jobs are counted");
-    let remove = Operation::Remove { queue: &queue, jobs: &dead[..2] };
-    ensure_eq!(store.operate(remove).await?, 1, "one of the two is still dead");
-    ensure_eq!(store.operate(remove).await?, 0, "it was removed already");
-    ensure_eq!(replay(&store, &queue, &dead[1..2]).await?, 0, "a removed job is not replayed");
-
-    let leased: BTreeSet<_> = ids(&store.lease(&queue, 10).await?).into_iter().collect();
-    ensure_eq!(leased, BTreeSet::from([dead[0], dead[2]]), "the replayed jobs run");
-    let counts = Counts { scheduled: 1, running: 3, dead: 1, ..Counts::NONE };
-    store.expect_counts(&queue, counts, "the jobs that were not named are left").await?;
-    store.expect_counts(&other, Counts::dead(1), "after calls for another queue").await
 }
 
 async fn replay_of_more_than_a_thousand(store: TrialStore) -> TrialResult {

@@ -1,8 +1,6 @@
 //! Detaching: a running job gives up its key to a new one.
 
-use dq_core::{
-    Cancelled, Due, NewJob, OnConflict, OnRunning, QueueName, Scheduled, Timestamp, Verdict,
-};
+use dq_core::{Cancelled, Due, NewJob, OnConflict, OnRunning, QueueName, Scheduled, Verdict};
 
 use super::client::Counts;
 use super::failure::{TrialResult, ensure_eq, ensure_matches};
@@ -11,11 +9,9 @@ use super::trial::topic;
 
 topic! { "detach":
     both_jobs_run [detach],
-    every_conflict_policy_detaches [detach],
     key_refers_to_the_new_job_only [detach, browse, cancel],
 }
 
-/// Takes the key `k` from a running job.
 fn detaching(store: &TrialStore, queue: &QueueName, due: impl Into<Due>) -> NewJob {
     store.keyed(queue, due, "k", OnConflict::Keep).on_running(OnRunning::Detach)
 }
@@ -39,27 +35,6 @@ async fn both_jobs_run(store: TrialStore) -> TrialResult {
     store.settle_accepted(&second, Verdict::Done).await?;
     store.expect_counts(&queue, Counts::NONE, "after both jobs are done").await?;
     store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    Ok(())
-}
-
-async fn every_conflict_policy_detaches(store: TrialStore) -> TrialResult {
-    for (policy, due) in [
-        (OnConflict::Keep, Due::After(LATER)),
-        (OnConflict::Replace, Due::After(LATER)),
-        (OnConflict::Earliest, Due::After(LATER)),
-        (OnConflict::Latest, Due::At(Timestamp::EPOCH)),
-    ] {
-        let queue = store.queue();
-        let leased = store.start_job(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-        let new = store.keyed(&queue, due, "k", policy).on_running(OnRunning::Detach);
-        ensure_matches!(
-            store.schedule(new.clone()).await?,
-            Scheduled::Created(receipt) if receipt.id == new.id,
-            "{policy:?}: a running job is detached, and the new one is stored"
-        );
-        store.settle_accepted(&leased, Verdict::Done).await?;
-        ensure_eq!(store.stats(&queue).await?.live(), 1, "{policy:?}: the new job stays");
-    }
     Ok(())
 }
 

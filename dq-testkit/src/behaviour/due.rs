@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use dq_core::Timestamp;
-
 use super::client::{Counts, ids, want};
 use super::failure::{TrialResult, ensure_eq};
 use super::store::{LATER, SOON, TrialStore};
@@ -13,7 +11,6 @@ topic! { "due":
     never_early_by_one_millisecond [virtual_time],
     never_early_on_a_real_clock [real_time],
     shorter_delay_does_not_wait_behind_a_longer_one,
-    earliest_due_time_is_claimed_first,
     equal_due_times_are_claimed_in_insertion_order [fifo],
 }
 
@@ -70,30 +67,6 @@ async fn shorter_delay_does_not_wait_behind_a_longer_one(store: TrialStore) -> T
     store.expect_counts(&queue, counts, "after the shorter delay").await?;
     let leased = store.lease_one(&queue).await?;
     ensure_eq!(leased.job.id, short.id, "a shorter delay does not wait behind a longer one");
-    Ok(())
-}
-
-async fn earliest_due_time_is_claimed_first(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let now = store.now().await?;
-    // Out of order.
-    let past = (0..29_u64).map(|n| now - Duration::from_millis(1 + n * 17 % 29));
-    let jobs: Vec<_> =
-        past.chain([Timestamp::EPOCH]).map(|due| (due, store.job(&queue, due))).collect();
-    let mut wanted: Vec<_> = jobs.iter().map(|(due, job)| (*due, job.id)).collect();
-    wanted.sort_unstable();
-    store.schedule_all(jobs.into_iter().map(|(_, job)| job).collect()).await?;
-    let mut found = Vec::new();
-    for _ in 0..3 {
-        found.extend(
-            store
-                .lease(&queue, 10)
-                .await?
-                .into_iter()
-                .map(|leased| (leased.job.due, leased.job.id)),
-        );
-    }
-    ensure_eq!(found, wanted, "past due times are due at once, in due order across claims");
     Ok(())
 }
 

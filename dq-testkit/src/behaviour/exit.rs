@@ -18,7 +18,6 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// The exits that the store offers.
     pub(super) fn all(store: &TrialStore) -> Vec<Self> {
         let can = store.capabilities();
         let mut exits = vec![Self::Done, Self::Skipped, Self::Purged];

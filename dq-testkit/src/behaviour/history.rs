@@ -116,7 +116,6 @@ async fn ended_job_keeps_its_last_run(store: TrialStore) -> TrialResult {
 
 /// The jobs end one by one at different times.
 async fn end_jobs(store: &TrialStore, queue: &QueueName, count: usize) -> TrialResult<Vec<JobId>> {
-    // The end order differs from the schedule order.
     store.create_many(queue, count, Due::NOW).await?;
     let mut leased = store.lease(queue, count).await?;
     leased.rotate_left(count / 2);
@@ -227,7 +226,6 @@ async fn nothing_is_remembered_if_it_is_off(store: TrialStore) -> TrialResult {
     expect_forgotten(&store, &job).await
 }
 
-/// The job is not in the history, and its id is free.
 async fn expect_forgotten(store: &TrialStore, job: &NewJob) -> TrialResult {
     ensure_eq!(store.get(&job.queue, job.id).await?, None, "a forgotten job");
     ensure_eq!(ended_ids(store, &job.queue).await?, [], "a forgotten job is not listed");

@@ -5,9 +5,7 @@
 
 use std::time::Duration;
 
-use dq_core::{
-    Due, JobState, NewJob, OnConflict, OnRunning, QueueName, Receipt, Scheduled, Verdict,
-};
+use dq_core::{Due, JobState, NewJob, OnConflict, QueueName, Receipt, Scheduled, Verdict};
 
 use super::client::Counts;
 use super::exit::Exit;
@@ -18,7 +16,6 @@ use super::trial::topic;
 topic! { "ids":
     ended_job_is_not_stored_again [history],
     replaced_job_does_not_replace_its_successor [history, keys],
-    ended_id_leaves_the_job_with_its_key_alone [history, keys],
     ended_ids_among_others_in_one_call [history],
     pin_ends_after_its_time [history],
     pin_lasts_from_the_end_of_the_job [history, virtual_time],
@@ -100,27 +97,6 @@ async fn replaced_job_does_not_replace_its_successor(store: TrialStore) -> Trial
         expect_ended(&store, &job, receipt).await?;
         ensure_eq!(store.schedule(new).await?.id(), answer.id(), "the new job is stored");
         store.expect_counts(&queue, Counts::scheduled(1), "after the new job was stored").await?;
-    }
-    Ok(())
-}
-
-async fn ended_id_leaves_the_job_with_its_key_alone(store: TrialStore) -> TrialResult {
-    for taken_by in BOTH {
-        let queue = taken_by.queue(&store);
-        let keyed = |policy| store.keyed(&queue, Due::NOW, "k", policy);
-        let mut job = taken_by.remembered(keyed(OnConflict::Replace));
-        if store.capabilities().detach {
-            job = job.on_running(OnRunning::Detach);
-        }
-        let receipt = store.run_job(job.clone(), Verdict::Done).await?;
-        let other = store.create(keyed(OnConflict::Keep)).await?;
-        expect_ended(&store, &job, receipt).await?;
-        let kept = store.schedule(keyed(OnConflict::Keep)).await?;
-        ensure_eq!(kept, Scheduled::Kept(other), "the other job has the key still");
-        store.lease_one(&queue).await?;
-        expect_ended(&store, &job, receipt).await?;
-        let kept = store.schedule(keyed(OnConflict::Keep)).await?;
-        ensure_eq!(kept, Scheduled::AlreadyRunning(other), "the running job has the key still");
     }
     Ok(())
 }

@@ -2,36 +2,14 @@
 
 use dq_core::{Due, Operation, QueueName};
 
-use super::client::{Counts, dead};
+use super::client::Counts;
 use super::failure::{TrialResult, ensure, ensure_eq};
-use super::store::{LATER, Limit, TrialStore, key};
+use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "isolation":
-    purge_removes_waiting_and_dead_jobs,
     purge_reports_whether_more_is_left,
     similar_queue_names_are_distinct,
-}
-
-async fn purge_removes_waiting_and_dead_jobs(store: TrialStore) -> TrialResult {
-    // With a history, the ids stay taken: see `ids`.
-    let queue = store.queue_with(Limit::Off);
-    let purge = Operation::Purge { queue: &queue };
-    ensure_eq!(store.operate(purge).await?, 0, "an unknown queue");
-    store.run_job(store.job(&queue, Due::NOW), dead("no")).await?;
-    store.start(&queue).await?;
-    let mut job = store.job(&queue, LATER);
-    job.key = store.capabilities().keys.then(|| key("k"));
-    store.schedule_all(vec![store.job(&queue, Due::NOW), job.clone()]).await?;
-    let stored = store.stats(&queue).await?;
-    let others = stored.stored() - stored.running;
-    ensure_eq!(store.operate(purge).await?, others, "all jobs but the running ones are purged");
-    store.expect_counts(&queue, Counts::running(1), "after a purge").await?;
-    ensure_eq!(store.operate(purge).await?, 0, "a queue that was purged already");
-    store.create(job).await?;
-    // A job with a taken id is also `Created`, but not stored.
-    let counts = Counts { scheduled: 1, ..Counts::running(1) };
-    store.expect_counts(&queue, counts, "id and key of a purged job are free").await
 }
 
 async fn purge_reports_whether_more_is_left(store: TrialStore) -> TrialResult {

@@ -1,6 +1,6 @@
 //! Keys: each has at most one live job per queue, and the answer names it.
 
-use dq_core::{Due, OnConflict, Receipt, Scheduled, Timestamp, Verdict};
+use dq_core::{Due, OnConflict, Receipt, Scheduled, Verdict};
 
 use super::client::{Counts, dead, race_with_claim};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
@@ -10,8 +10,6 @@ use super::trial::topic;
 topic! { "keys":
     keep_leaves_the_existing_job [keys],
     replace_stores_the_new_job_instead [keys],
-    earliest_and_latest_compare_due_times [keys],
-    running_job_is_not_replaced [keys],
     key_is_held_until_the_job_ends_or_dies [keys],
     repeated_call_of_jobs_with_one_key [keys],
     keys_are_compared_byte_by_byte [keys],
@@ -52,54 +50,6 @@ async fn replace_stores_the_new_job_instead(store: TrialStore) -> TrialResult {
         "after `Replaced` the old payload never starts"
     );
     Ok(())
-}
-
-async fn earliest_and_latest_compare_due_times(store: TrialStore) -> TrialResult {
-    let now = store.now().await?;
-    // Hours until the present and the new job are due, and whether the new one replaces it.
-    for (policy, present, new, replaces) in [
-        (OnConflict::Earliest, 2, 1, true),
-        (OnConflict::Earliest, 2, 2, false),
-        (OnConflict::Earliest, 2, 3, false),
-        (OnConflict::Latest, 2, 1, false),
-        (OnConflict::Latest, 2, 2, false),
-        (OnConflict::Latest, 2, 3, true),
-    ] {
-        let queue = store.queue();
-        let (present_due, new_due) = (now + LATER * present, now + LATER * new);
-        let present = store.create(store.keyed(&queue, present_due, "k", policy)).await?;
-        let new = store.keyed(&queue, new_due, "k", policy);
-        let wanted = match replaces {
-            true => Scheduled::Replaced(Receipt { id: new.id, due: new_due }),
-            false => Scheduled::Kept(present),
-        };
-        ensure_eq!(store.schedule(new).await?, wanted, "{policy:?} prefers one of the due times");
-        store.expect_counts(&queue, Counts::scheduled(1), "after a conflict").await?;
-        let next_due = store.stats(&queue).await?.next_due;
-        ensure_eq!(next_due, Some(wanted.due()), "{policy:?}: the due time of the job that waits");
-    }
-    Ok(())
-}
-
-async fn running_job_is_not_replaced(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let first = store.keyed(&queue, Due::NOW, "k", OnConflict::Keep);
-    let receipt = store.create(first).await?;
-    let leased = store.lease_one(&queue).await?;
-    for (policy, due) in [
-        (OnConflict::Keep, Due::NOW),
-        (OnConflict::Replace, LATER.into()),
-        (OnConflict::Earliest, Timestamp::EPOCH.into()),
-        (OnConflict::Latest, LATER.into()),
-    ] {
-        ensure_eq!(
-            store.schedule(store.keyed(&queue, due, "k", policy)).await?,
-            Scheduled::AlreadyRunning(receipt),
-            "{policy:?}: a running job is kept, and the new one is not stored"
-        );
-    }
-    store.settle_accepted(&leased, Verdict::Done).await?;
-    store.expect_counts(&queue, Counts::NONE, "after the running job is done").await
 }
 
 async fn key_is_held_until_the_job_ends_or_dies(store: TrialStore) -> TrialResult {
@@ -149,7 +99,6 @@ async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
 async fn keys_are_compared_byte_by_byte(store: TrialStore) -> TrialResult {
     // Case, blanks, composed and decomposed letters, pattern characters.
     let keys = ["a", "A", "a ", " a", "é", "e\u{301}", "a%", "a_", "a*", "1", "01", "1.0"];
-    // Keys of two queues are independent.
     let queues = [store.queue(), store.queue()];
     for queue in &queues {
         for key in keys {

@@ -17,7 +17,7 @@ topic! { "load":
 }
 
 async fn thousands_of_due_jobs_are_drained(store: TrialStore) -> TrialResult {
-    const JOBS: usize = 5_000;
+    const JOBS: usize = 3_000;
     /// Each call exceeds the number of jobs that a store changes in one step.
     const BATCH: usize = 2_100;
     let queue = store.queue();

@@ -7,9 +7,9 @@
 //! ready or running), and *waiting* while it is not leased. A lease is held until it is settled or
 //! *expires* without a settlement; then it is *lost*, and calls with it answer `LostLease`.
 //!
-//! The suite tests what a single call shows, and what needs several clients, crashes, waiting or
-//! many jobs. Compare the backend with the memory backend, too: [`model::check`](crate::model::check)
-//! finds wrong combinations of calls, for which there are no trials.
+//! Trials make single calls, or need several clients, crashes, waiting or many jobs. Compare the
+//! backend with the memory backend, too: [`model::check`](crate::model::check) finds wrong
+//! combinations of calls, for which there are no trials.
 //!
 //! Run the suite for your backend in a test binary with `harness = false`:
 //!

@@ -10,7 +10,6 @@ use super::trial::topic;
 topic! { "pause":
     paused_queue_is_not_claimed [pause],
     expired_job_of_a_paused_queue_waits [pause],
-    repeated_pause_changes_nothing [pause],
 }
 
 async fn paused_queue_is_not_claimed(store: TrialStore) -> TrialResult {
@@ -43,21 +42,6 @@ async fn expired_job_of_a_paused_queue_waits(store: TrialStore) -> TrialResult {
     resume(&store, &queue).await?;
     let job = store.lease_one(&queue).await?.job;
     ensure_eq!((job.deliveries, job.losses), (2, 1), "the expiry is counted");
-    Ok(())
-}
-
-async fn repeated_pause_changes_nothing(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.queue());
-    store.create(store.job(&other, Due::NOW)).await?;
-    ensure_eq!(resume(&store, &queue).await?, 0, "an unknown queue is not paused");
-    ensure_eq!(pause(&store, &queue).await?, 1, "a queue can be paused before its first job");
-    ensure!(store.stats(&queue).await?.paused, "stats show the pause");
-    ensure!(!store.stats(&other).await?.paused, "another queue is not paused");
-    ensure_eq!(pause(&store, &queue).await?, 0, "it was paused already");
-    ensure_eq!(resume(&store, &queue).await?, 1, "one resume ends any number of pauses");
-    ensure!(!store.stats(&queue).await?.paused, "stats show that the queue was resumed");
-    ensure_eq!(resume(&store, &queue).await?, 0, "it was resumed already");
-    store.start(&queue).await?;
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use super::trial::topic;
 
 topic! { "reasons":
     error_of_a_retry_is_shown [reasons],
-    error_is_kept_without_another_run [reasons],
     error_keeps_its_attempt_after_a_death [reasons, dead_letters],
     holder_of_a_lease_is_shown [reasons],
     each_lease_has_its_own_holder [reasons],
@@ -42,27 +41,6 @@ async fn error_of_a_retry_is_shown(store: TrialStore) -> TrialResult {
         let listed = store.list(&queue, JobState::Ready, 10).await?;
         ensure_eq!(listed, [view], "a listing has the error, too");
     }
-    Ok(())
-}
-
-async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    fail(&store, &queue, "a reason").await?;
-    let verdicts = [
-        Verdict::Snooze(Due::NOW),
-        Verdict::Release { started: true },
-        Verdict::Release { started: false },
-    ];
-    for verdict in verdicts {
-        let leased = store.lease_one(&queue).await?;
-        store.settle_accepted(&leased, verdict.clone()).await?;
-        let found = last_error(&store, &queue, id).await?;
-        ensure_eq!(found.as_deref(), Some("a reason"), "the error after {verdict:?}");
-    }
-    store.lose_lease(&queue).await?;
-    let found = last_error(&store, &queue, id).await?;
-    ensure_eq!(found.as_deref(), Some("a reason"), "the error after an expiry");
     Ok(())
 }
 
@@ -114,8 +92,11 @@ async fn holder_of_a_lease_is_shown(store: TrialStore) -> TrialResult {
 async fn each_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    fail(&store, &queue, "a reason").await?;
     let lost = store.lease_one_as("first", &queue, BRIEF_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
+    let error = last_error(&store, &queue, id).await?;
+    ensure_eq!(error.as_deref(), Some("a reason"), "an expiry keeps the error of a retry");
     let leased = store.lease_one_as("second", &queue, LEASE).await?;
     let before = store.get_existing(&queue, id).await?;
     ensure_eq!(before.worker.as_deref(), Some("second"), "the holder of the current lease");

@@ -25,7 +25,6 @@ async fn announce(client: &Client, name: &str, info: &'static str, ttl: Duration
     Ok(client.backend().announce(Announcement::new(name, info.as_bytes(), ttl)).await?)
 }
 
-/// This trial's runners.
 async fn runners(store: &TrialStore) -> TrialResult<Vec<Announced>> {
     runners_seen_by(store, store).await
 }

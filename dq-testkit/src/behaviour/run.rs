@@ -75,7 +75,6 @@ fn test(
     })
 }
 
-/// The backend does not open.
 fn open_failure(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
     libtest_mimic::Trial::test(format!("{name}/open"), move || Err(error.into()))
 }

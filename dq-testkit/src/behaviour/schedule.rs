@@ -17,7 +17,6 @@ topic! { "schedule":
     claimed_job_equals_the_scheduled_one,
     delay_is_relative_to_the_store_clock,
     due_time_is_exact_to_the_millisecond,
-    pending_job_does_not_expire [virtual_time],
     repeated_schedule_is_created_in_every_state,
     same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
@@ -91,22 +90,6 @@ async fn due_time_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult 
         store.expect_counts(&queue, Counts::scheduled(1), "before the due time").await?;
         ensure_eq!(store.stats(&queue).await?.next_due, Some(at), "the due time of the only job");
     }
-    Ok(())
-}
-
-async fn pending_job_does_not_expire(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    const DAY: Duration = Duration::from_secs(86_400);
-    let job = store.job(&queue, DAY * 1_000);
-    let (id, payload) = (job.id, job.payload.clone());
-    store.create(job).await?;
-    for _ in 0..999 {
-        store.wait_for(DAY).await?;
-    }
-    store.expect_empty_claim(&queue, "it is due tomorrow").await?;
-    store.wait_for(DAY * 500).await?;
-    let leased = store.lease_one(&queue).await?;
-    ensure_eq!((leased.job.id, leased.job.payload), (id, payload), "a pending job does not expire");
     Ok(())
 }
 

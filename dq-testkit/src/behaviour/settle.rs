@@ -1,8 +1,8 @@
 //! Settlements: the effect of each verdict.
 
-use dq_core::{DeadKind, DeadReason, Due, JobState, Settled, Settlement, Verdict};
+use dq_core::{DeadKind, DeadReason, Due, JobState, Verdict};
 
-use super::client::{Counts, dead, next_step, want};
+use super::client::{Counts, dead, next_step};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 use super::store::{LATER, SOON, ShortLease, TrialStore};
 use super::trial::topic;
@@ -13,8 +13,6 @@ topic! { "settle":
     retry_counts_a_failed_attempt,
     redelivered_job_is_unchanged,
     dead_job_keeps_its_reason [browse, dead_letters],
-    release_counts_a_delivery_only_after_the_start,
-    each_settlement_has_its_own_answer,
 }
 
 async fn finished_and_dead_jobs_never_start(store: TrialStore) -> TrialResult {
@@ -139,46 +137,4 @@ async fn dead_job_keeps_its_reason(store: TrialStore) -> TrialResult {
         );
     }
     Ok(())
-}
-
-async fn release_counts_a_delivery_only_after_the_start(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.job(&queue, Due::NOW)).await?;
-    for (started, deliveries) in [(false, 1), (false, 1), (true, 1), (true, 2), (false, 3)] {
-        let leased = store.lease_one(&queue).await?;
-        ensure_eq!(
-            (leased.job.deliveries, leased.job.attempts, leased.job.losses),
-            (deliveries, 0, 0),
-            "only a release after the start counts a delivery"
-        );
-        store.settle_accepted(&leased, Verdict::Release { started }).await?;
-        store.expect_counts(&queue, Counts::ready(1), "right after the release").await?;
-    }
-    Ok(())
-}
-
-async fn each_settlement_has_its_own_answer(store: TrialStore) -> TrialResult {
-    let queues = [store.queue(), store.queue()];
-    for queue in &queues {
-        store.create_many(queue, 5, Due::NOW).await?;
-    }
-    let wants = queues.each_ref().map(|queue| want(queue, 5));
-    let claimed = store.claim(&wants).await?.jobs;
-    ensure_eq!(claimed.len(), 10, "a claim leases as many jobs as wanted");
-    store.settle_accepted(&claimed[3], Verdict::Snooze(LATER.into())).await?;
-    let mut forged = claimed[6].lease();
-    forged.token.0 += 1;
-    // In another order than the jobs.
-    let leases = claimed.iter().rev().map(|leased| leased.lease()).chain([forged]);
-    let mut settlements: Vec<_> =
-        leases.map(|lease| Settlement::new(lease, Verdict::Done)).collect();
-    // The last job's lease comes first, and twice.
-    let retry = Verdict::retry(LATER.into(), "a reason");
-    settlements.insert(0, Settlement::new(claimed[9].lease(), retry));
-    let answers = store.backend().settle(&settlements).await?;
-    let stale: Vec<_> = (0..answers.len()).filter(|n| answers[*n] == Settled::LostLease).collect();
-    ensure_eq!(answers.len(), 12, "settle returns one answer per lease");
-    ensure_eq!(stale, [1, 7, 11], "a lease that was settled twice, before, or never granted");
-    store.expect_counts(&queues[0], Counts::scheduled(1), "the snoozed job is left").await?;
-    store.expect_counts(&queues[1], Counts::scheduled(1), "the first of two verdicts counts").await
 }

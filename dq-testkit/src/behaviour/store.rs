@@ -86,7 +86,6 @@ impl TrialStore {
         self.backend().capabilities()
     }
 
-    /// A new queue, which no other trial uses.
     pub(super) fn queue(&self) -> QueueName {
         self.queue_named("q")
     }
@@ -96,18 +95,15 @@ impl TrialStore {
         queue_with(&self.namespace, limit)
     }
 
-    /// A unique text that ends with `end`.
     pub(super) fn name(&self, end: &str) -> String {
         format!("{}-{end}", self.namespace)
     }
 
-    /// A unique queue whose name contains `name`.
     pub(super) fn queue_named(&self, name: &str) -> QueueName {
         let number = self.queues.fetch_add(1, Ordering::Relaxed);
         QueueName::new(format!("{}-{number}-{name}", self.namespace)).expect("a valid queue name")
     }
 
-    /// A new job with a unique payload.
     pub(super) fn job(&self, queue: &QueueName, due: impl Into<Due>) -> NewJob {
         // The time in the id does not matter, and this machine's clock saves a call.
         let id = self.environment.entropy.job_id(SystemClock.now());
@@ -183,7 +179,6 @@ impl TrialStore {
         Ok(lost)
     }
 
-    /// All that callers can see of a queue.
     pub(super) async fn snapshot(
         &self,
         queue: &QueueName,
@@ -299,14 +294,12 @@ impl TrialStore {
         }
     }
 
-    /// Waits on the store's clock.
     pub(super) async fn wait_for(&self, delay: Duration) -> TrialResult {
         let until = self.now().await? + delay;
         self.wait_until(until).await
     }
 }
 
-/// The default limit, and those of the [`TrialStore::queue_with`] queues.
 fn history_limits(namespace: &str) -> HistoryLimits {
     let mut limits = HistoryLimits::all(HistoryLimit::default());
     for limit in [Limit::Few, Limit::Brief, Limit::Off] {
@@ -315,7 +308,6 @@ fn history_limits(namespace: &str) -> HistoryLimits {
     limits
 }
 
-/// A queue's limit for its history.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     /// At most [`FEW`] jobs.
@@ -342,7 +334,6 @@ fn queue_with(namespace: &str, limit: Limit) -> QueueName {
     QueueName::new(format!("{namespace}-{limit:?}")).expect("a valid queue name")
 }
 
-/// A job that is leased for a short time, in its own queue.
 #[derive(Debug)]
 pub(super) struct ShortLease {
     pub(super) queue: QueueName,

@@ -1,11 +1,9 @@
 //! Targets: which jobs a cancel or a reschedule finds. Both find the same.
 
-use dq_core::{
-    Cancelled, Due, JobRef, OnConflict, QueueName, Reschedule, Rescheduled, Target, Verdict,
-};
+use dq_core::{Cancelled, Due, OnConflict, QueueName, Rescheduled, Target, Verdict};
 
 use super::client::{Client, dead, race_with_claim};
-use super::failure::{TrialResult, ensure_eq, ensure_matches};
+use super::failure::{TrialResult, ensure_eq};
 use super::store::{LATER, TrialStore, key};
 use super::trial::topic;
 
@@ -13,12 +11,9 @@ topic! { "targets":
     job_is_found_by_its_key [keys],
     leased_job_is_running,
     unknown_and_ended_jobs_are_not_found,
-    answers_to_cancels_are_in_request_order [cancel],
-    answers_to_reschedules_are_in_request_order [reschedule],
     either_the_change_or_a_claim_succeeds,
 }
 
-/// A call that changes a waiting job.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Cancel,
@@ -34,7 +29,6 @@ enum Outcome {
 }
 
 impl Change {
-    /// The changes that the store can make.
     fn all(store: &TrialStore) -> Vec<Self> {
         let can = store.capabilities();
         let mut changes = Vec::new();
@@ -115,41 +109,6 @@ async fn unknown_and_ended_jobs_are_not_found(store: TrialStore) -> TrialResult 
         let after = [store.stats(&queue).await?, store.stats(&other).await?];
         ensure_eq!(after, before, "{change:?} of jobs that it does not find changes nothing");
     }
-    Ok(())
-}
-
-async fn answers_to_cancels_are_in_request_order(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let running = store.start(&queue).await?.job.id;
-    let waiting = store.create(store.job(&queue, LATER)).await?.id;
-    let unknown = store.job(&queue, LATER).id;
-    let jobs = [unknown, running, waiting, waiting].map(|id| JobRef::new(queue.clone(), id));
-    ensure_eq!(
-        store.backend().cancel(&jobs).await?,
-        [Cancelled::NotFound, Cancelled::AlreadyRunning, Cancelled::Cancelled, Cancelled::NotFound],
-        "answers are in request order, and a job is cancelled once within one call"
-    );
-    Ok(())
-}
-
-async fn answers_to_reschedules_are_in_request_order(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let running = store.start(&queue).await?.job.id;
-    let waiting = store.create(store.job(&queue, LATER)).await?.id;
-    let unknown = store.job(&queue, LATER).id;
-    let changes = [(unknown, 1), (running, 1), (waiting, 2), (waiting, 3)].map(|(id, hours)| {
-        Reschedule { job: JobRef::new(queue.clone(), id), due: (LATER * hours).into() }
-    });
-    ensure_matches!(
-        store.backend().reschedule(&changes).await?[..],
-        [
-            Rescheduled::NotFound,
-            Rescheduled::AlreadyRunning,
-            Rescheduled::Moved(first),
-            Rescheduled::Moved(second)
-        ] if first.due < second.due,
-        "answers are in request order, and a job may be moved twice within one call"
-    );
     Ok(())
 }
 

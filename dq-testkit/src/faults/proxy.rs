@@ -37,9 +37,7 @@ struct Faults {
 
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// Both sides see the end of the connection.
     Close,
-    /// Both sides receive an RST.
     Reset,
     /// Stays open, but nothing passes.
     Abandon,
@@ -49,7 +47,6 @@ enum End {
 struct DirectionFaults {
     /// Bytes that may still pass on all connections together. One that exceeds it is cut.
     budget: AtomicU64,
-    /// Whether the cut is an RST.
     resets: AtomicBool,
     paused: watch::Sender<bool>,
     delay: watch::Sender<Duration>,

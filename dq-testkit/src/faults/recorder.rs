@@ -24,36 +24,38 @@ use crate::trace::{
 pub struct Recorder {
     inner: Arc<dyn Backend>,
     record: Record,
-    /// In memory, it orders invocations and returns. In a file, it numbers the calls.
+    /// The next position of an invocation or return in memory, or the next call's number in a file.
     next: AtomicU64,
 }
 
 #[derive(Debug)]
 enum Record {
-    Memory(Arc<dyn Clock>, Mutex<Vec<TraceEvent>>),
+    Memory { clock: Arc<dyn Clock>, events: Mutex<Vec<TraceEvent>> },
     File(Mutex<File>),
 }
 
 /// A call in flight.
 struct Invocation {
-    /// Its position or, in a file, its number.
+    /// Its position in memory, or its number in a file.
     number: u64,
     at: Timestamp,
+    /// Without answers until the call returns.
+    calls: Vec<ObservedCall>,
 }
 
 impl Recorder {
     /// Wraps a backend whose store uses this clock.
     #[must_use]
     pub fn over(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let record = Record::Memory(clock, Mutex::default());
+        let record = Record::Memory { clock, events: Mutex::default() };
         Arc::new(Self { inner, record, next: AtomicU64::new(0) })
     }
 
     /// Wraps a backend, and records in a new file.
     ///
-    /// Times come from the system clock. [`read_traces`](super::read_traces) can therefore merge
-    /// the files of all processes on one computer, as long as nobody sets that clock. The unfinished
-    /// calls of a killed process count as calls with a lost answer.
+    /// [`read_traces`](super::read_traces) merges the files of all processes on one computer, whose
+    /// system clock nobody may set. The unfinished calls of a killed process count as calls with a
+    /// lost answer.
     ///
     /// # Errors
     /// If the file exists or cannot be created.
@@ -63,12 +65,11 @@ impl Recorder {
         Ok(Arc::new(Self { inner, record, next: AtomicU64::new(0) }))
     }
 
-    /// Returns the calls recorded so far; none if they are written to a file, which `read_traces`
-    /// reads.
+    /// Returns the calls that are recorded in memory so far.
     #[must_use]
     pub fn trace(&self) -> Trace {
         match &self.record {
-            Record::Memory(_, events) => Trace::new(lock(events).clone()),
+            Record::Memory { events, .. } => Trace::new(lock(events).clone()),
             Record::File(_) => Trace::default(),
         }
     }
@@ -97,55 +98,51 @@ impl Recorder {
         Ok(self.trace().check(&remaining))
     }
 
-    /// Makes a call. `asked` returns its events without answers, given the time of the invocation,
-    /// and `answered` adds an answer.
+    /// Makes a call and records it. `observe` returns its events without answers, given the time of
+    /// the invocation, and `add_answers` completes them.
     async fn record<T>(
         &self,
-        asked: impl FnOnce(Timestamp) -> Vec<ObservedCall>,
+        observe: impl FnOnce(Timestamp) -> Vec<ObservedCall>,
         call: impl Future<Output = Result<T>>,
-        answered: impl FnOnce(&mut Vec<ObservedCall>, &T),
+        add_answers: impl FnOnce(&mut Vec<ObservedCall>, &T),
     ) -> Result<T> {
-        let (invocation, mut calls) = self.begin(asked);
-        let answer = call.await;
-        if let Ok(answer) = &answer {
-            answered(&mut calls, answer);
+        let mut invocation = self.begin(observe);
+        let result = call.await;
+        if let Ok(answer) = &result {
+            add_answers(&mut invocation.calls, answer);
         }
-        self.end(invocation, calls);
-        answer
+        self.end(invocation);
+        result
     }
 
-    fn begin(
-        &self,
-        asked: impl FnOnce(Timestamp) -> Vec<ObservedCall>,
-    ) -> (Invocation, Vec<ObservedCall>) {
+    fn begin(&self, observe: impl FnOnce(Timestamp) -> Vec<ObservedCall>) -> Invocation {
         let number = self.next.fetch_add(1, Ordering::AcqRel);
         match &self.record {
-            Record::Memory(clock, _) => {
+            Record::Memory { clock, .. } => {
                 let at = clock.now();
-                (Invocation { number, at }, asked(at))
+                Invocation { number, at, calls: observe(at) }
             }
             Record::File(file) => {
                 let nanos = trace_file::nanos();
                 let at = trace_file::millis(nanos);
-                let line = Line::Call { number, at: nanos, calls: asked(at) };
-                trace_file::write(file, &line);
-                let Line::Call { calls, .. } = line else { unreachable!("the line is a call") };
-                (Invocation { number, at }, calls)
+                let calls = observe(at);
+                trace_file::write(file, &Line::Call { number, at: nanos, calls: &calls });
+                Invocation { number, at, calls }
             }
         }
     }
 
-    fn end(&self, Invocation { number, at }: Invocation, calls: Vec<ObservedCall>) {
+    fn end(&self, Invocation { number, at, calls }: Invocation) {
         match &self.record {
-            Record::Memory(clock, events) => {
-                let (returned, returned_at) =
-                    (self.next.fetch_add(1, Ordering::AcqRel), clock.now());
-                let interval = Interval { invoked: number, returned, at, returned_at };
-                let events_of_call = calls.into_iter().map(|call| TraceEvent { interval, call });
-                lock(events).extend(events_of_call);
+            Record::Memory { clock, events } => {
+                let returned = self.next.fetch_add(1, Ordering::AcqRel);
+                let interval = Interval { invoked: number, returned, at, returned_at: clock.now() };
+                let new = calls.into_iter().map(|call| TraceEvent { interval, call });
+                lock(events).extend(new);
             }
             Record::File(file) => {
-                trace_file::write(file, &Line::Return { number, at: trace_file::nanos(), calls });
+                let at = trace_file::nanos();
+                trace_file::write(file, &Line::Return { number, at, calls: &calls });
             }
         }
     }
@@ -171,7 +168,7 @@ fn verdict(verdict: &Verdict, now: Timestamp) -> ObservedVerdict {
     }
 }
 
-/// Pairs each event with its answer.
+/// Sets the answer field of each event.
 macro_rules! answer_each {
     ($variant:ident { $field:ident } = |$answer:ident| $value:expr) => {
         |calls: &mut Vec<ObservedCall>, answers: &Vec<_>| {
@@ -191,8 +188,8 @@ impl Layer for Recorder {
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let asked: Vec<NewJob> = jobs.clone();
-        let asked = |now| {
+        let copies = jobs.clone();
+        let observe = |now| {
             let call = |job: NewJob| ObservedCall::Schedule {
                 job: job.id,
                 queue: job.queue,
@@ -203,9 +200,9 @@ impl Layer for Recorder {
                 payload: Some(job.payload),
                 answer: None,
             };
-            asked.into_iter().map(call).collect()
+            copies.into_iter().map(call).collect()
         };
-        let answered = answer_each!(
+        let add_answers = answer_each!(
             Schedule { answer } = |scheduled| match scheduled {
                 Scheduled::Created(_) => ScheduleAnswer::Created,
                 Scheduled::Replaced(_) => ScheduleAnswer::Replaced,
@@ -213,18 +210,18 @@ impl Layer for Recorder {
                 _ => ScheduleAnswer::Kept,
             }
         );
-        self.record(asked, self.inner.schedule(jobs), answered).await
+        self.record(observe, self.inner.schedule(jobs), add_answers).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         let call = |job| ObservedCall::Cancel { job: target(job), cancelled: None };
-        let answered =
+        let add_answers =
             answer_each!(Cancel { cancelled } = |answer| *answer == Cancelled::Cancelled);
-        self.record(|_| jobs.iter().map(call).collect(), self.inner.cancel(jobs), answered).await
+        self.record(|_| jobs.iter().map(call).collect(), self.inner.cancel(jobs), add_answers).await
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        let asked = |now| {
+        let observe = |now| {
             let call = |change: &Reschedule| ObservedCall::Reschedule {
                 job: target(&change.job),
                 not_before: change.due.resolve(now),
@@ -232,17 +229,17 @@ impl Layer for Recorder {
             };
             moves.iter().map(call).collect()
         };
-        let answered = answer_each!(
+        let add_answers = answer_each!(
             Reschedule { moved } = |answer| match answer {
                 Rescheduled::Moved(receipt) => Some(receipt.id),
                 _ => None,
             }
         );
-        self.record(asked, self.inner.reschedule(moves), answered).await
+        self.record(observe, self.inner.reschedule(moves), add_answers).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let answered = |calls: &mut Vec<ObservedCall>, claimed: &Claimed| {
+        let add_answers = |calls: &mut Vec<ObservedCall>, claimed: &Claimed| {
             let call = |leased: &LeasedJob| ObservedCall::Claim {
                 now: claimed.now,
                 job: leased.job.id,
@@ -254,11 +251,12 @@ impl Layer for Recorder {
             };
             *calls = claimed.jobs.iter().map(call).collect();
         };
-        self.record(|_| vec![ObservedCall::FailedClaim], self.inner.claim(params), answered).await
+        self.record(|_| vec![ObservedCall::FailedClaim], self.inner.claim(params), add_answers)
+            .await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        let asked = |now| {
+        let observe = |now| {
             let call = |settlement: &Settlement| ObservedCall::Settle {
                 job: settlement.lease.job,
                 token: settlement.lease.token.0,
@@ -267,12 +265,12 @@ impl Layer for Recorder {
             };
             settlements.iter().map(call).collect()
         };
-        let answered = answer_each!(Settle { accepted } = |answer| *answer == Settled::Accepted);
-        self.record(asked, self.inner.settle(settlements), answered).await
+        let add_answers = answer_each!(Settle { accepted } = |answer| *answer == Settled::Accepted);
+        self.record(observe, self.inner.settle(settlements), add_answers).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let asked = |now: Timestamp| {
+        let observe = |now: Timestamp| {
             let call = |renewal: &Renewal| ObservedCall::Renew {
                 job: renewal.lease.job,
                 token: renewal.lease.token.0,
@@ -281,20 +279,20 @@ impl Layer for Recorder {
             };
             renewals.iter().map(call).collect()
         };
-        let answered = |calls: &mut Vec<ObservedCall>, answers: &Vec<Renewed>| {
+        let add_answers = |calls: &mut Vec<ObservedCall>, answers: &Vec<Renewed>| {
             for (call, answer) in calls.iter_mut().zip(answers) {
                 let ObservedCall::Renew { until, held, .. } = call else { continue };
                 *held = Some(matches!(answer, Renewed::Until(_)));
-                if let Renewed::Until(answered) = answer {
-                    *until = *answered;
+                if let Renewed::Until(renewed) = answer {
+                    *until = *renewed;
                 }
             }
         };
-        self.record(asked, self.inner.renew(renewals), answered).await
+        self.record(observe, self.inner.renew(renewals), add_answers).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let asked = |now| {
+        let observe = |now| {
             let action = match operation {
                 Operation::Replay { jobs, due, .. } => {
                     OperatorAction::Replay { jobs: jobs.to_vec(), not_before: due.resolve(now) }
@@ -306,6 +304,6 @@ impl Layer for Recorder {
             };
             vec![ObservedCall::Operate { queue: operation.queue().clone(), action }]
         };
-        self.record(asked, self.inner.operate(operation), |_, _| ()).await
+        self.record(observe, self.inner.operate(operation), |_, _| ()).await
     }
 }

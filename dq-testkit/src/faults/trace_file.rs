@@ -13,19 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::trace::{Interval, ObservedCall, Trace, TraceEvent};
 
-/// Times are nanoseconds since 1970.
+/// A line of the file. A call and its return have one number. Times are nanoseconds since 1970.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Line {
+pub(super) enum Line<Calls> {
     /// Without answers.
     Call {
         number: u64,
         at: u64,
-        calls: Vec<ObservedCall>,
+        calls: Calls,
     },
     Return {
         number: u64,
         at: u64,
-        calls: Vec<ObservedCall>,
+        calls: Calls,
     },
 }
 
@@ -38,8 +38,8 @@ pub(super) fn millis(nanos: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX))
 }
 
-/// With one write, which a kill cannot split.
-pub(super) fn write(file: &Mutex<File>, line: &Line) {
+/// Writes a line by one call, which a kill cannot split.
+pub(super) fn write(file: &Mutex<File>, line: &Line<&[ObservedCall]>) {
     let mut text = serde_json::to_vec(line).expect("a line is JSON");
     text.push(b'\n');
     // An unrecorded call is no evidence, so stop here.
@@ -87,7 +87,9 @@ fn read_file(text: &str, begin: LeaseBegin, events: &mut Vec<TraceEvent>) -> Res
         events.extend(calls.into_iter().map(|call| TraceEvent { interval, call }));
     };
     for line in text.lines() {
-        match serde_json::from_str(line).map_err(|error| format!("{error} in {line:?}"))? {
+        let parsed: Line<Vec<ObservedCall>> =
+            serde_json::from_str(line).map_err(|error| format!("{error} in {line:?}"))?;
+        match parsed {
             Line::Call { number, at, calls } => {
                 open.insert(number, (at, calls));
             }

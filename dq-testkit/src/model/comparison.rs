@@ -1,9 +1,10 @@
-//! Takes steps on two backends, the *reference* and the *subject*, and compares what both answer.
+//! Takes steps on two backends, the *reference* and the *subject*, and compares their answers.
 //!
 //! Steps name queues, keys, jobs and leases by numbers; [`Comparison`] remembers which job and lease
 //! each number stands for on each backend.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use bytes::Bytes;
 use dq_core::{
     Backend, BrowseParams, Capabilities, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due,
     Entropy, FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob,
-    OnRunning, Operation, Order, QueueName, QueueStats, Renewal, Reschedule, Result, Settlement,
-    SystemClock, Target, Timestamp, Verdict, VirtualClock, Want,
+    OnRunning, Operation, Order, QueueName, Renewal, Reschedule, Result, Settlement, SystemClock,
+    Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
 use super::rounded::Rounded;
@@ -22,7 +23,6 @@ use crate::behaviour::{Failure, TrialResult};
 /// Jobs per page. Small, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
-/// More jobs than any sequence of steps schedules.
 const ALL: usize = 1_000;
 
 /// In the unit of the steps. Longer than most waits.
@@ -43,17 +43,19 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Hours. About half of the random [`DueTime::At`] values are smaller.
 const PAST: u32 = 250;
 
+/// The number of a backend: 0 for the reference, 1 for the subject.
+type Side = usize;
+
 /// The pause between steps with [`Clocks::Own`], so that no two share a millisecond.
 const BETWEEN_STEPS: Duration = Duration::from_millis(2);
 
 pub(super) struct Comparison {
-    /// The reference and the subject.
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
     clocks: Clocks,
     start: Timestamp,
     entropy: Entropy,
-    /// What the subject offers. The steps use no other features.
+    /// The subject's capabilities. The steps use no others.
     offered: Capabilities,
     jobs: Vec<NewJob>,
     /// The lease that each backend returned.
@@ -64,16 +66,6 @@ pub(super) struct Comparison {
     /// Whether the clock was set back. An expired pin may then hold again, because the store decides
     /// when it deletes a pin.
     was_set_back: bool,
-}
-
-macro_rules! both {
-    ($comparison:ident, $backend:ident => $call:expr) => {{
-        let [$backend, other] = &$comparison.backends;
-        let reference = $call.await;
-        let $backend = other;
-        let subject = $call.await;
-        [reference, subject]
-    }};
 }
 
 impl Comparison {
@@ -105,7 +97,7 @@ impl Comparison {
     }
 
     pub(super) async fn take(&mut self, number: usize, step: &Step) -> TrialResult {
-        let at = format!("step {number}, {step:?}");
+        let place = format!("step {number}, {step:?}");
         if self.clocks == Clocks::Own {
             tokio::time::sleep(BETWEEN_STEPS).await;
             self.clock.set(SystemClock.now());
@@ -114,7 +106,7 @@ impl Comparison {
             Step::Schedule(specs) => {
                 let jobs: Vec<NewJob> = specs.iter().map(|spec| self.new_job(spec)).collect();
                 self.jobs.extend(jobs.iter().cloned());
-                self.same(&at, both!(self, backend => backend.schedule(jobs.clone())))?;
+                self.compare(&place, async |_, store| store.schedule(jobs.clone()).await).await?;
             }
             Step::Repeat(number, wrong_queue) => {
                 let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
@@ -128,36 +120,38 @@ impl Comparison {
                     job.queue = queue(*wrong);
                     self.ambiguous_ids.insert(job.id);
                 }
-                self.same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
+                self.compare(&place, async |_, store| store.schedule(vec![job.clone()]).await)
+                    .await?;
             }
-            Step::Claim { wants, limit, lease } => self.claim(&at, wants, *limit, *lease).await?,
+            Step::Claim { wants, limit, lease } => {
+                self.claim(&place, wants, *limit, *lease).await?
+            }
             Step::Settle(endings) => {
-                let settlements = |side| self.settlements(endings, side);
-                let [reference, subject] = [settlements(0), settlements(1)];
-                let [first, second] = &self.backends;
-                let answers = [first.settle(&reference).await, second.settle(&subject).await];
-                self.same(&at, answers)?;
+                self.compare(&place, async |side, store| {
+                    store.settle(&self.settlements(endings, side)).await
+                })
+                .await?;
             }
-            Step::Renew(numbers, lease) => self.renew(&at, numbers, *lease).await?,
+            Step::Renew(numbers, lease) => self.renew(&place, numbers, *lease).await?,
             Step::Cancel(choices) => {
                 let jobs: Vec<JobRef> =
                     choices.iter().filter_map(|choice| self.job(*choice)).collect();
-                self.same(&at, both!(self, backend => backend.cancel(&jobs)))?;
+                self.compare(&place, async |_, store| store.cancel(&jobs).await).await?;
             }
-            Step::Reschedule(choice, due) => {
-                let Some(job) = self.job(*choice) else { return Ok(()) };
-                let change = [Reschedule { job, due: self.due(*due) }];
-                self.same(&at, both!(self, backend => backend.reschedule(&change)))?;
+            Step::Reschedule(choices) => {
+                let change = |(choice, due): &(JobChoice, DueTime)| {
+                    Some(Reschedule { job: self.job(*choice)?, due: self.due(*due) })
+                };
+                let changes: Vec<Reschedule> = choices.iter().filter_map(change).collect();
+                self.compare(&place, async |_, store| store.reschedule(&changes).await).await?;
             }
             Step::Replay(number, job, due) => {
                 let (queue, jobs, due) = (queue(*number), self.ids(*job), self.due(*due));
-                let replay = Operation::Replay { queue: &queue, jobs: &jobs, due };
-                self.same(&at, both!(self, backend => backend.operate(replay)))?;
+                self.operate(&place, Operation::Replay { queue: &queue, jobs: &jobs, due }).await?;
             }
             Step::Remove(number, job) => {
                 let (queue, jobs) = (queue(*number), self.ids(*job));
-                let remove = Operation::Remove { queue: &queue, jobs: &jobs };
-                self.same(&at, both!(self, backend => backend.operate(remove)))?;
+                self.operate(&place, Operation::Remove { queue: &queue, jobs: &jobs }).await?;
             }
             Step::Pause(number, paused) => {
                 let queue = &queue(*number);
@@ -165,14 +159,10 @@ impl Comparison {
                     true => Operation::Pause { queue },
                     false => Operation::Resume { queue },
                 };
-                self.same(&at, both!(self, backend => backend.operate(operation)))?;
+                self.operate(&place, operation).await?;
             }
             Step::Purge(number) => {
-                let queue = queue(*number);
-                self.same(
-                    &at,
-                    both!(self, backend => backend.operate(Operation::Purge { queue: &queue })),
-                )?;
+                self.operate(&place, Operation::Purge { queue: &queue(*number) }).await?;
             }
             Step::Wait(_) | Step::SetBack(_) if self.clocks == Clocks::Own => {}
             Step::Wait(delay) => self.clock.advance(self.duration(*delay)),
@@ -180,46 +170,61 @@ impl Comparison {
                 // Renew all leases before and after, because stores differ in whether a read ends a
                 // lease for good, and in whether they shorten a lease from the future.
                 let all: Vec<usize> = (0..self.leases.len()).collect();
-                self.renew(&at, &all, LONG_LEASE).await?;
+                self.renew(&place, &all, LONG_LEASE).await?;
                 self.clock.set(self.clock.now() - self.duration(*by));
                 self.was_set_back = true;
-                self.renew(&at, &all, LONG_LEASE).await?;
+                self.renew(&place, &all, LONG_LEASE).await?;
             }
         }
-        self.compare_counts(&at).await.map(drop)
+        self.compare_counts(&place).await
     }
 
     pub(super) async fn compare_contents(&self, steps: usize) -> TrialResult {
-        let at = format!("after {steps} steps");
-        self.compare_counts(&at).await?;
+        let place = format!("after {steps} steps");
+        self.compare_counts(&place).await?;
         for queue in (0..QUEUES).map(queue) {
             for state in self.states() {
                 for (order, payloads) in [(Order::Ascending, true), (Order::Descending, false)] {
                     let page = BrowseParams::new(&queue, *state).limit(PAGE_SIZE);
                     let page = page.order(order).payloads(payloads);
-                    let [first, second] = &self.backends;
-                    let listings = [list(&**first, page).await, list(&**second, page).await];
-                    let listings = listings.map(|listing| self.offered_views(listing));
-                    self.same(&format!("{at}, {order:?} {state} jobs of {queue}"), listings)?;
+                    let place = format!("{place}, {order:?} {state} jobs of {queue}");
+                    self.compare(&place, async |_, store| {
+                        self.offered_views(list(store, page).await)
+                    })
+                    .await?;
                 }
             }
             if self.offered.forecast {
                 let at = |number: u16| self.start + self.duration(number);
                 let edges = [Timestamp::EPOCH, at(0), at(40), at(41), at(400), at(60_000)];
-                let counts = both!(self, backend => backend.forecast(&queue, &edges));
-                self.same(&format!("after {steps} steps, a forecast of {queue}"), counts)?;
+                let place = format!("{place}, a forecast of {queue}");
+                self.compare(&place, async |_, store| store.forecast(&queue, &edges).await).await?;
             }
         }
         for job in &self.jobs {
             let job = JobRef::new(job.queue.clone(), job.id);
-            let views = both!(self, backend => backend.get(&job))
-                .map(|view| self.offered_views(view.map(Vec::from_iter)));
-            self.same(&format!("{at}, {job:?}"), views)?;
+            self.compare(&format!("{place}, {job:?}"), async |_, store| {
+                self.offered_views(store.get(&job).await.map(Vec::from_iter))
+            })
+            .await?;
         }
         Ok(())
     }
 
-    /// The states that the subject can list.
+    async fn compare<T: Rounded + PartialEq + Debug>(
+        &self,
+        place: &str,
+        call: impl AsyncFn(Side, &dyn Backend) -> Result<T>,
+    ) -> TrialResult<T> {
+        let [reference, subject] = &self.backends;
+        self.agree(place, [call(0, &**reference).await, call(1, &**subject).await])
+    }
+
+    async fn operate(&self, place: &str, operation: Operation<'_>) -> TrialResult {
+        self.compare(place, async |_, store| store.operate(operation).await).await?;
+        Ok(())
+    }
+
     fn states(&self) -> &'static [JobState] {
         const STATES: &[JobState] = &[
             JobState::Scheduled,
@@ -258,25 +263,26 @@ impl Comparison {
         Ok(views)
     }
 
-    async fn compare_counts(&self, at: &str) -> TrialResult<Vec<QueueStats>> {
+    async fn compare_counts(&self, place: &str) -> TrialResult {
         let queues: Vec<_> = (0..QUEUES).map(queue).collect();
-        let counts = both!(self, backend => backend.stats(&queues)).map(|counts| {
-            let mut counts = counts?;
+        let counts = self.compare(place, async |_, store| {
+            let mut counts = store.stats(&queues).await?;
             if !self.offered.totals {
-                counts.iter_mut().for_each(|counts| counts.totals = None);
+                counts.iter_mut().for_each(|stats| stats.totals = None);
             }
             Ok(counts)
         });
-        let counts = self.same(at, counts)?;
+        let counts = counts.await?;
         if counts.iter().any(|stats| stats.adds_up() == Some(false)) {
-            return Err(Failure::new(format_args!("{at}: the counts do not add up: {counts:?}")));
+            let failure = format_args!("{place}: the counts do not add up: {counts:?}");
+            return Err(Failure::new(failure));
         }
-        Ok(counts)
+        Ok(())
     }
 
     async fn claim(
         &mut self,
-        at: &str,
+        place: &str,
         wants: &[(u8, usize)],
         limit: usize,
         lease: u16,
@@ -292,60 +298,56 @@ impl Comparison {
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
         let params = ClaimParams::new(&wants, at_most(limit), "model");
-        let [reference, subject] = match takes_all {
-            true => both!(self, backend => claim_all(&**backend, params)),
-            false => both!(self, backend => backend.claim(params)),
+        let claim = async |store: &dyn Backend| match takes_all {
+            true => claim_all(store, params).await,
+            false => store.claim(params).await,
         };
+        let [reference, subject] = &self.backends;
+        let (reference, subject) = (claim(&**reference).await, claim(&**subject).await);
         let leases = |claimed: &Result<Claimed>| -> Vec<Lease> {
             claimed.iter().flat_map(|claimed| &claimed.jobs).map(LeasedJob::lease).collect()
         };
         let pairs = leases(&reference).into_iter().zip(leases(&subject));
         self.leases.extend(pairs.map(|(reference, subject)| [reference, subject]));
-        self.same(at, [reference, subject].map(|claimed| claimed.map(without_tokens)))?;
+        self.agree(place, [reference, subject].map(|claimed| claimed.map(without_tokens)))?;
         Ok(())
     }
 
-    async fn renew(&self, at: &str, numbers: &[usize], lease: u16) -> TrialResult {
+    async fn renew(&self, place: &str, numbers: &[usize], lease: u16) -> TrialResult {
         let lease_for = self.duration(lease) + self.unit();
-        let renewals = |side: usize| -> Vec<Renewal> {
+        self.compare(place, async |side, store| {
             let leases = numbers.iter().filter_map(|number| pick(&self.leases, *number));
-            leases.map(|lease| Renewal::new(lease[side].clone(), lease_for)).collect()
-        };
-        let [reference, subject] = [renewals(0), renewals(1)];
-        let [first, second] = &self.backends;
-        let answers = [first.renew(&reference).await, second.renew(&subject).await];
-        self.same(at, answers)?;
+            let renewals = leases.map(|lease| Renewal::new(lease[side].clone(), lease_for));
+            store.renew(&renewals.collect::<Vec<_>>()).await
+        })
+        .await?;
         Ok(())
     }
 
-    /// The settlements for the reference (`side` 0) or the subject (1), which have granted the same
-    /// leases with other tokens.
-    fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
-        let leases =
-            endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
-        leases
-            .map(|(lease, ending)| {
-                Settlement::new(
-                    lease[side].clone(),
-                    match *ending {
-                        Ending::Done => Verdict::Done,
-                        Ending::Skip => Verdict::skip("a reason"),
-                        Ending::Retry(due) => Verdict::retry(self.due(due), "a reason"),
-                        Ending::Snooze(due) => Verdict::Snooze(self.due(due)),
-                        Ending::Again(due, payload) if self.offered.again => Verdict::Again {
-                            due: self.due(due),
-                            payload: Bytes::from(vec![b'a'; payload.into()]),
-                        },
-                        Ending::Again(due, _) => Verdict::Snooze(self.due(due)),
-                        Ending::Dead(failed) => {
-                            let reason = DeadReason::new(DeadKind::Exhausted, "model");
-                            Verdict::Dead { reason, failed }
-                        }
-                        Ending::Release(started) => Verdict::Release { started },
-                    },
-                )
-            })
-            .collect()
+    /// The backends have granted the same leases with other tokens.
+    fn settlements(&self, endings: &[(usize, Ending)], side: Side) -> Vec<Settlement> {
+        let settlement = |(number, ending): &(usize, Ending)| {
+            let lease = pick(&self.leases, *number)?[side].clone();
+            Some(Settlement::new(lease, self.verdict(*ending)))
+        };
+        endings.iter().filter_map(settlement).collect()
+    }
+
+    fn verdict(&self, ending: Ending) -> Verdict {
+        match ending {
+            Ending::Done => Verdict::Done,
+            Ending::Skip => Verdict::skip("a reason"),
+            Ending::Retry(due) => Verdict::retry(self.due(due), "a reason"),
+            Ending::Again(due, payload) if self.offered.again => Verdict::Again {
+                due: self.due(due),
+                payload: Bytes::from(vec![b'a'; payload.into()]),
+            },
+            Ending::Snooze(due) | Ending::Again(due, _) => Verdict::Snooze(self.due(due)),
+            Ending::Dead(failed) => {
+                Verdict::Dead { reason: DeadReason::new(DeadKind::Exhausted, "model"), failed }
+            }
+            Ending::Release(started) => Verdict::Release { started },
+        }
     }
 
     fn new_job(&self, spec: &JobSpec) -> NewJob {
@@ -387,10 +389,10 @@ impl Comparison {
         *time = Timestamp::from_millis(start + units * unit);
     }
 
-    /// The answer if both backends agree, with times rounded to the steps' unit.
-    fn same<T: Rounded + PartialEq + std::fmt::Debug>(
+    /// Returns the answer if both backends agree, with times rounded to the steps' unit.
+    fn agree<T: Rounded + PartialEq + Debug>(
         &self,
-        at: &str,
+        place: &str,
         answers: [Result<T>; 2],
     ) -> TrialResult<T> {
         let [reference, subject] = answers.map(|mut answer| {
@@ -400,7 +402,7 @@ impl Comparison {
         match (reference, subject) {
             (Ok(reference), Ok(subject)) if reference == subject => Ok(subject),
             (reference, subject) => Err(Failure::new(format_args!(
-                "{at}\n  reference: {reference:?}\n  subject:   {subject:?}"
+                "{place}\n  reference: {reference:?}\n  subject:   {subject:?}"
             ))),
         }
     }
@@ -420,17 +422,16 @@ impl Comparison {
         })
     }
 
+    /// The id of one job or the ids of all, also of jobs that are not dead: they must not change.
     fn ids(&self, number: Option<usize>) -> Vec<JobId> {
-        let ids = self.jobs.iter().map(|job| job.id);
         match number {
-            // Includes jobs that are not dead; they must not change.
-            None => ids.collect(),
+            None => self.jobs.iter().map(|job| job.id).collect(),
             Some(number) => pick(&self.jobs, number).map(|job| job.id).into_iter().collect(),
         }
     }
 }
 
-/// Orders a listing.
+/// The time by which a listing orders the job.
 fn listed_at(view: &JobView) -> Timestamp {
     let at = match view.state {
         JobState::Running => view.leased_until,
@@ -441,7 +442,7 @@ fn listed_at(view: &JobView) -> Timestamp {
     at.unwrap_or(view.job.due)
 }
 
-/// Sorted by id.
+/// Claims until no job is left. The jobs are sorted by id.
 async fn claim_all(backend: &dyn Backend, params: ClaimParams<'_>) -> Result<Claimed> {
     let mut jobs = Vec::new();
     loop {
@@ -461,11 +462,10 @@ async fn list(backend: &dyn Backend, mut params: BrowseParams<'_>) -> Result<Vec
         let page = backend.browse(params).await?;
         jobs.extend(page.jobs);
         if page.next.is_none() {
-            break;
+            return Ok(jobs);
         }
         params = params.after(page.next);
     }
-    Ok(jobs)
 }
 
 /// Tokens must grow, but the backend chooses their values.

@@ -24,8 +24,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(wants, limit, lease)| Step::Claim { wants, limit, lease }),
         6 => vec((any::<usize>(), ending()), 1..4).prop_map(Step::Settle),
         2 => (vec(any::<usize>(), 1..3), lease).prop_map(|(leases, lease)| Step::Renew(leases, lease)),
-        2 => vec(job_choice(), 1..3).prop_map(Step::Cancel),
-        3 => (job_choice(), due_time()).prop_map(|(job, due)| Step::Reschedule(job, due)),
+        2 => vec(job_choice(), 1..4).prop_map(Step::Cancel),
+        3 => vec((job_choice(), due_time()), 1..3).prop_map(Step::Reschedule),
         3 => (queue.clone(), option::of(any::<usize>()), due_time())
             .prop_map(|(queue, job, due)| Step::Replay(queue, job, due)),
         2 => (queue.clone(), option::of(any::<usize>()))

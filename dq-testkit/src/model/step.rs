@@ -6,9 +6,7 @@
 
 use dq_core::OnConflict;
 
-/// Few, so that calls conflict.
 pub(super) const QUEUES: u8 = 3;
-/// Few, so that calls conflict.
 pub(super) const KEYS: u8 = 3;
 
 /// One call, or a clock change.
@@ -31,10 +29,10 @@ pub enum Step {
     Settle(Vec<(usize, Ending)>),
     /// Renews leases, held or lost, in one call, for this many milliseconds plus one.
     Renew(Vec<usize>, u16),
-    /// Cancels jobs.
+    /// Cancels jobs in one call.
     Cancel(Vec<JobChoice>),
-    /// Reschedules a job.
-    Reschedule(JobChoice, DueTime),
+    /// Reschedules jobs in one call.
+    Reschedule(Vec<(JobChoice, DueTime)>),
     /// Replays a queue's dead jobs, or this job.
     Replay(u8, Option<usize>, DueTime),
     /// Removes a queue's dead jobs, or this job.

@@ -15,16 +15,12 @@ use super::event::{
 #[derive(Debug, Default)]
 pub(super) struct JobLifetime<'a> {
     pub(super) stored: Vec<Effect>,
-    /// Pin durations, with the calls.
     pub(super) pins: Vec<(Effect, Duration)>,
-    /// Earliest start times, with the calls.
     pub(super) due_times: Vec<(Effect, Timestamp)>,
-    /// The payloads of the job and of its steps, with the calls. `None` is unknown.
     pub(super) payloads: Vec<(Effect, Option<&'a Bytes>)>,
     pub(super) claims: Vec<Claim<'a>>,
     pub(super) settlements: Vec<Settlement<'a>>,
     pub(super) renewals: Vec<Renewal>,
-    /// Cancels and replacements. The job must not start after them.
     pub(super) revocations: Vec<Effect>,
     /// Calls with the answer `Ended`. The job starts after them only if it is stored again.
     pub(super) ended: Vec<Interval>,
@@ -37,7 +33,6 @@ pub(super) struct JobLifetime<'a> {
 }
 
 impl JobLifetime<'_> {
-    /// Whether the job may have been stored again between two calls.
     pub(super) fn may_be_stored_between(&self, first: &Interval, last: &Interval) -> bool {
         self.stored
             .iter()
@@ -63,7 +58,6 @@ impl JobLifetime<'_> {
     }
 }
 
-/// A call that took effect, certainly or possibly.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effect {
     pub(super) interval: Interval,
@@ -93,7 +87,6 @@ pub(super) struct Claim<'a> {
     pub(super) attempts: u32,
     pub(super) payload: &'a Bytes,
     pub(super) token: u64,
-    /// The end of the lease as it was granted.
     pub(super) until: Timestamp,
 }
 
@@ -128,7 +121,6 @@ struct KeyHolder {
     detaches: bool,
 }
 
-/// The jobs with each key, so that calls by key find them.
 type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<KeyHolder>>;
 
 pub(super) fn lifetimes(events: &[TraceEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
@@ -152,7 +144,6 @@ pub(super) fn lifetimes(events: &[TraceEvent]) -> BTreeMap<JobId, JobLifetime<'_
     lifetimes
 }
 
-/// Adds an event to each job that it affects, or may affect.
 fn apply<'a>(
     TraceEvent { interval, call }: &'a TraceEvent,
     holders: &KeyHolders<'a>,

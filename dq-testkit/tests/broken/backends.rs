@@ -9,7 +9,7 @@ use super::jobs::*;
 use super::layers::*;
 use super::leases::*;
 use super::operators::*;
-use super::subject::{AddDefect, process};
+use super::subject::{AddDefect, Opened, process};
 use super::views::*;
 
 pub(crate) struct BrokenBackend {
@@ -72,6 +72,29 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     .violates(Promise::OneLeaseAtATime),
     broken("accepts stale tokens", AcceptsStale::over, &["lease/stale_token_has_no_effect"])
         .violates(Promise::OneLeaseAtATime),
+    broken("settles in two steps", SettlesInTwoSteps::over, &[]).violates(Promise::OneLeaseAtATime),
+    broken(
+        "uses a token for all leases of a job",
+        |opened| {
+            let process = AcceptsStale::over(opened.clone());
+            ReusesTokens::over(Opened { process, ..opened })
+        },
+        &["lease/tokens_grow_with_each_lease"],
+    )
+    .violates(Promise::OneLeaseAtATime),
+    broken(
+        "settles jobs that it leases",
+        AcknowledgesOnClaim::over,
+        &["lease/expired_job_is_redelivered"],
+    )
+    .violates(Promise::NothingLost),
+    broken("keeps expired leases", NeverExpires::over, &["lease/expired_job_is_redelivered"]),
+    broken(
+        "counts expired leases as failures",
+        CountsExpiries::over,
+        &["lease/expired_job_is_redelivered"],
+    )
+    .violates(Promise::FailuresCounted),
     broken(
         "renews stale leases",
         RenewsAnything::over,
@@ -79,6 +102,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     ),
     broken("ignores cancels", IgnoresCancel::over, &["cancel/cancelled_job_never_starts"])
         .violates(Promise::CancelIsBinding),
+    broken("cancels in two steps", CancelsInTwoSteps::over, &[]).violates(Promise::CancelIsBinding),
     broken(
         "ignores keys",
         IgnoresKeys::over,
@@ -167,11 +191,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         StepsInTwoCalls::over,
         &["keys/key_is_held_until_the_job_ends_or_dies", "stats/totals_count_each_verdict"],
     ),
-    broken(
-        "refuses to detach",
-        RefusesToDetach::over,
-        &["detach/both_jobs_run", "detach/every_conflict_policy_detaches"],
-    ),
+    broken("refuses to detach", RefusesToDetach::over, &["detach/both_jobs_run"]),
     broken(
         "leaves the key to a detached job",
         LeavesTheKey::over,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Cancelled, Due, JobId, JobRef, Layer, Lease, NewJob, OnConflict, OnRunning, Receipt,
-    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp, Verdict,
-    async_trait,
+    Backend, Cancelled, Due, JobId, JobRef, JobState, Layer, Lease, NewJob, OnConflict, OnRunning,
+    Receipt, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp,
+    Verdict, async_trait,
 };
 
 use super::subject::Opened;
@@ -57,7 +57,6 @@ layer!(KeepsReplaced, {
     }
 });
 
-// Answers a repeated call as a conflict.
 layer!(AnswersRepeatsAsKept [ids: Mutex<HashSet<JobId>>], {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let answers = self.inner.schedule(jobs).await?;
@@ -90,7 +89,6 @@ layer!(StoresEndedAgain, {
     }
 });
 
-// Stores the job without the key.
 layer!(LeavesTheKey, {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let mut answers = Vec::new();
@@ -111,6 +109,22 @@ layer!(LeavesTheKey, {
 layer!(IgnoresCancel, {
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         Ok(vec![Cancelled::Cancelled; jobs.len()])
+    }
+});
+
+// Checks that the job waits, then answers without a second look.
+layer!(CancelsInTwoSteps, {
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        let mut answers = Vec::new();
+        for job in jobs {
+            let view = self.inner.get(job).await?;
+            let waits = view
+                .is_some_and(|view| matches!(view.state, JobState::Scheduled | JobState::Ready));
+            tokio::task::yield_now().await;
+            let answer = self.inner.cancel(std::slice::from_ref(job)).await?[0];
+            answers.push(if waits { Cancelled::Cancelled } else { answer });
+        }
+        Ok(answers)
     }
 });
 

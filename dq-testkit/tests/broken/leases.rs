@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::{
     Backend, ClaimParams, Claimed, FencingToken, JobId, JobRef, Layer, LeasedJob, QueueName,
-    Renewal, Renewed, Result, Settled, Settlement, Timestamp, Verdict, async_trait,
+    Renewal, Renewed, Result, Settled, Settlement, Timestamp, Verdict, Want, async_trait,
 };
+use dq_testkit::fixture::done_settlements;
 
 use super::subject::Opened;
 
@@ -109,6 +110,59 @@ layer!(AcceptsStale [tokens: Mutex<HashMap<JobId, FencingToken>>], {
     }
 });
 
+// Checks the token, then settles the newest lease. Meanwhile another claim may lease the job.
+layer!(SettlesInTwoSteps [tokens: Mutex<HashMap<JobId, FencingToken>>], {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let claimed = self.inner.claim(params).await?;
+        let tokens = claimed.jobs.iter().map(|leased| (leased.job.id, leased.token));
+        self.tokens.lock().unwrap().extend(tokens);
+        Ok(claimed)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let mut answers = Vec::new();
+        for mut settlement in settlements.iter().cloned() {
+            let newest = |job: &JobId| self.tokens.lock().unwrap().get(job).copied();
+            if newest(&settlement.lease.job) == Some(settlement.lease.token) {
+                tokio::task::yield_now().await;
+                settlement.lease.token = newest(&settlement.lease.job).expect("it was leased");
+            }
+            answers.append(&mut self.inner.settle(&[settlement]).await?);
+        }
+        Ok(answers)
+    }
+});
+
+// All leases of a job have one token.
+changes_claims!(ReusesTokens, |claimed| {
+    for leased in &mut claimed.jobs {
+        leased.token = FencingToken(1);
+    }
+});
+
+// Settles jobs as done when it leases them.
+layer!(AcknowledgesOnClaim, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let claimed = self.inner.claim(params).await?;
+        self.inner.settle(&done_settlements(&claimed)).await?;
+        Ok(claimed)
+    }
+});
+
+// Leases jobs for much longer than it answers.
+layer!(NeverExpires, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let long = |want: &Want| Want::new(want.queue.clone(), want.max, want.lease_for * 1_000);
+        let wants: Vec<Want> = params.wants.iter().map(long).collect();
+        let params = ClaimParams::new(&wants, params.limit, params.worker);
+        let mut claimed = self.inner.claim(params).await?;
+        for leased in &mut claimed.jobs {
+            leased.leased_until = claimed.now + leased.leased_until.since(claimed.now) / 1_000;
+        }
+        Ok(claimed)
+    }
+});
+
 layer!(RenewsAnything, {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let now = self.inner.now().await?;
@@ -122,6 +176,13 @@ changes_claims!(ForgetsCounts, |claimed| {
     for leased in &mut claimed.jobs {
         leased.job.deliveries -= leased.job.losses;
         leased.job.losses = 0;
+    }
+});
+
+// Counts an expired lease as a failed attempt, too.
+changes_claims!(CountsExpiries, |claimed| {
+    for leased in &mut claimed.jobs {
+        leased.job.attempts += leased.job.losses;
     }
 });
 

@@ -1,4 +1,4 @@
-//! Defects in what operators and listeners see.
+//! Defects that operators and listeners see.
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ use dq_core::{
 };
 use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
+#[derive(Clone)]
 pub(crate) struct Opened {
     /// Without a defect.
     pub(crate) process: Arc<dyn Backend>,

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use dq_core::{Clock, MemoryBackend, VirtualClock};
-use dq_testkit::faults::{Outage, Recorder};
+use dq_testkit::faults::Recorder;
 use dq_testkit::trace::Violation;
 
 use super::backends::{BROKEN_BACKENDS, BrokenBackend};
 use super::subject::{AddDefect, Opened, process};
 use super::workload;
+use crate::common::failing::FailingStore;
 
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// Tried until the expected promise is violated.
 const DEFECT_SEEDS: std::ops::Range<u64> = 0..500;
 
 async fn violations(add_defect: AddDefect, seed: u64) -> Vec<Violation> {
@@ -38,16 +38,16 @@ async fn outages_are_no_violations() {
     for seed in SEEDS {
         let clock = Arc::new(VirtualClock::default());
         let shared_clock: Arc<dyn Clock> = clock.clone();
-        let outage = Outage::over(Arc::new(MemoryBackend::new(shared_clock.clone())));
-        let recorder = Recorder::over(outage.clone(), shared_clock);
+        let store = FailingStore::over(Arc::new(MemoryBackend::new(shared_clock.clone())));
+        let recorder = Recorder::over(store.clone(), shared_clock);
         let work = tokio::spawn(workload::run(recorder.clone(), clock, seed));
         while !work.is_finished() {
-            outage.begin();
+            store.fail(|_method| true);
             tokio::task::yield_now().await;
-            outage.end();
+            store.recover();
             tokio::task::yield_now().await;
         }
-        outage.end();
+        store.recover();
         work.await.expect("no client panics");
         let violations = recorder.check_trace().await.expect("the outage has ended");
         assert!(violations.is_empty(), "seed {seed}: {violations:#?}");

@@ -1,4 +1,4 @@
-//! Defects in what readers see of jobs, ended jobs, runners and forecasts.
+//! Defects in views of jobs, ended jobs and runners, and in forecasts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,6 @@ layer!(ListsPayloads, {
     }
 });
 
-// A thousand times longer than asked.
 layer!(AnnouncesTooLong, {
     async fn announce(&self, mut announcement: Announcement) -> Result<()> {
         announcement.ttl *= 1_000;

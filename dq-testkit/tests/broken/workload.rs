@@ -10,7 +10,6 @@ use dq_core::{
     Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
-/// Random numbers that a seed repeats.
 struct Dice(Entropy);
 
 impl Dice {
@@ -24,13 +23,10 @@ impl Dice {
 }
 
 const CLIENTS: u64 = 4;
-/// Steps of each client.
 const STEPS: usize = 150;
 const MIN_LEASE: Duration = Duration::from_millis(1);
 
-/// Runs all clients to their end.
-///
-/// Each step advances the clock by up to 20 ms and makes one random call. Due times and leases are
+/// Runs all clients. Each step advances the clock by up to 20 ms and makes one random call. Due times and leases are
 /// at most 200 ms, so that many leases expire.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
     let clock = Arc::new(Mutex::new(clock));

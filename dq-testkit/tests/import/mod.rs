@@ -83,7 +83,6 @@ fn parts() -> Vec<Vec<Entry>> {
     ]
 }
 
-/// The payloads that can be imported, sorted.
 const ALL: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "same", "same"];
 
 #[track_caller]
@@ -139,7 +138,6 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
                 assert_each_once(ran, &format!("{first:?}, {second:?}, runs: {runs}"));
             }
         }
-        // All steps were tried.
         if first_completed {
             let (step, _) = first.unwrap();
             assert!(step > 20, "an import has only {step} steps");

@@ -10,7 +10,6 @@ use dq_core::import::{
 use dq_core::{Dq, JobId, Result, Timestamp, async_trait};
 use dq_testkit::fixture::{queue, run_due};
 
-/// What the source holds.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     /// Each part stands for a list or a sorted set.
@@ -26,7 +25,6 @@ pub(crate) struct Contents {
     calls: usize,
 }
 
-/// An entry of a part. Some entries are not jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) payload: String,
@@ -73,7 +71,6 @@ impl MemorySource {
     }
 }
 
-/// When a concurrent import starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartAt {
     /// Before the target has the job.
@@ -82,7 +79,6 @@ pub(crate) enum StartAt {
     BeforeStored,
 }
 
-/// The bytes by which an import takes an entry.
 fn token(entry: &Entry) -> Bytes {
     format!("{} {}", entry.due.as_millis(), entry.payload).into()
 }

@@ -1,8 +1,14 @@
 //! Calls on one schedule: upsert, pause, resume, skip, run now and remove.
 
-use dq_core::{CatchUp, DurationExt, Limits, Overlap, Scheduled};
+use std::sync::{Arc, Mutex};
 
-use crate::recurring::fixture::{QUEUE, START, World, hours};
+use dq_core::sync::lock;
+use dq_core::{
+    CatchUp, DurationExt, JobContext, JobResult, Limits, Middleware, Next, Outcome, Overlap,
+    Scheduled, async_trait,
+};
+
+use crate::recurring::fixture::{QUEUE, Report, START, World, hourly, hours};
 
 #[tokio::test]
 async fn a_schedule_runs_at_its_times_with_its_payload() {
@@ -17,7 +23,7 @@ async fn a_schedule_runs_at_its_times_with_its_payload() {
     assert!(upsert(2).await.unwrap());
     program.run_until(3.days()).await;
 
-    let runs = std::mem::take(&mut *dq_core::sync::lock(&world.runs));
+    let runs = std::mem::take(&mut *lock(&world.runs));
     let on_day = |day: u64| START + day.days() + 150.minutes();
     assert_eq!(runs, [(on_day(0), 1), (on_day(1), 1), (on_day(2), 2)]);
 }
@@ -64,16 +70,6 @@ async fn occurrences_of_a_pause_without_runners_do_not_run_later() {
     assert!(program.schedule().resume().await.unwrap());
     program.run_until(6.hours()).await;
     assert_eq!(world.take_runs(), hours([1, 6]));
-}
-
-#[tokio::test]
-async fn a_removed_schedule_runs_nothing() {
-    let world = World::new();
-    let program = world.start_hourly().await;
-    assert!(program.schedule().remove().await.unwrap());
-    program.run_until(3.hours()).await;
-    assert!(world.take_runs().is_empty());
-    assert!(program.dq.schedules().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -129,4 +125,27 @@ async fn the_horizon_of_the_client_does_not_end_a_schedule() {
     assert!(dq.recurring_in(QUEUE, QUEUE).cron("@weekly", "UTC").upsert().await.unwrap());
     world.program(dq, None).unwrap().run_until(14.days()).await;
     assert_eq!(world.take_runs(), [7.days(), 14.days()]);
+}
+
+/// Skips each job and keeps the name of its queue.
+struct Maintenance(Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl Middleware for Maintenance {
+    async fn call(&self, job: JobContext, _next: Next<'_>) -> JobResult {
+        lock(&self.0).push(job.queue().to_string());
+        Ok(Outcome::skip("maintenance"))
+    }
+}
+
+#[tokio::test]
+async fn middleware_does_not_end_a_schedule() {
+    let world = World::new();
+    let queues = Arc::new(Mutex::default());
+    let report = Report { runs: world.runs.clone(), schedule: Some(hourly()) };
+    let maintenance = Maintenance(Arc::clone(&queues));
+    let program = world.start_runner(|runner| runner.handler(report).middleware(maintenance)).await;
+    program.run_until(3.hours()).await;
+    assert_eq!(*lock(&queues), [QUEUE; 3], "it skips the jobs of the occurrences only");
+    assert_eq!(program.schedule().next(1).await.unwrap(), [START + 4.hours()]);
 }

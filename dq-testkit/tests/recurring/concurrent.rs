@@ -42,7 +42,6 @@ impl Change {
     }
 }
 
-/// What the callers and everybody else see in the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// The answers to the callers 0 and 1.
@@ -61,7 +60,6 @@ impl Outcome {
         Self { answers, schedule, runs: world.take_runs() }
     }
 
-    /// Makes the changes of both callers in this order.
     async fn in_order(changes: [Change; 2], callers: [usize; 2]) -> Self {
         let world = World::new();
         let program = world.start_hourly().await;
@@ -90,7 +88,6 @@ async fn start_stepped(world: &World) -> Program {
     world.start_over(store, None).await.unwrap()
 }
 
-/// Two calls that were switched.
 struct Interleaved {
     outcome: Outcome,
     /// Whether each call had ended before the other one went on.

@@ -67,7 +67,6 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     let Program { runner, .. } = world.program(dq, None).unwrap();
     for hour in 3_u64..=5 {
         world.clock.set(START + hour.hours());
-        // The main store first, then the drained one, whose schedule job moves to the main one.
         runner.run_due().await.unwrap();
         runner.run_due().await.unwrap();
     }

@@ -79,7 +79,6 @@ async fn a_pause_outlives_a_deployment_and_a_removal_lasts_until_one() {
     assert_eq!(world.take_runs(), [31.hours()]);
 }
 
-/// The next version no longer declares the schedule.
 #[tokio::test]
 async fn a_schedule_that_no_process_declares_stops_after_a_day() {
     let world = World::new();

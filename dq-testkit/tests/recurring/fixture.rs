@@ -14,7 +14,6 @@ use dq_testkit::fixture::memory;
 /// Sunday, 2026-03-01 at 00:00 UTC.
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
 
-/// The occurrences that have run, each with its payload.
 pub(crate) type Runs = Arc<Mutex<Vec<(Timestamp, u32)>>>;
 
 /// The queue of the handler [`Report`], and the name of its schedule.
@@ -22,7 +21,6 @@ pub(crate) const QUEUE: &str = "REPORT";
 
 pub(crate) struct Report {
     pub(crate) runs: Runs,
-    /// The schedule that the handler declares.
     pub(crate) schedule: Option<ScheduleSettings>,
 }
 
@@ -85,7 +83,6 @@ impl World {
         self.program(dq, declared)
     }
 
-    /// Starts a program with other handlers or runner settings.
     pub(crate) async fn start_runner(
         &self,
         change: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
@@ -94,7 +91,6 @@ impl World {
         self.program_with(dq, change).unwrap()
     }
 
-    /// Makes a program with this client.
     pub(crate) fn program(&self, dq: Dq, declared: Option<ScheduleSettings>) -> Result<Program> {
         let report = Report { runs: Arc::clone(&self.runs), schedule: declared };
         self.program_with(dq, |runner| runner.handler(report))
@@ -109,7 +105,6 @@ impl World {
         Ok(Program { dq, runner, clock: self.clock.clone() })
     }
 
-    /// Connects a client to the world's store and clock.
     pub(crate) async fn connect(&self, builder: DqBuilder) -> Dq {
         builder.backend(self.store.clone()).clock(self.clock.clone()).connect().await.unwrap()
     }

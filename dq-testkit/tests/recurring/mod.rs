@@ -8,7 +8,6 @@ mod concurrent;
 mod crashes;
 mod declared;
 mod fixture;
-mod handlers;
 mod outages;
 mod refused;
 mod views;

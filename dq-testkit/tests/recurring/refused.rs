@@ -18,7 +18,6 @@ async fn an_invalid_schedule_is_refused_and_not_stored() {
         (schedule().every(0.seconds()).upsert().await, "interval"),
         (schedule().cron("0 0 31 2 *", "UTC").upsert().await, "no such date"),
         (schedule().cron("@daily", "Mars").upsert().await, "Mars"),
-        // In the past.
         (schedule().cron("0 0 12 1 1 * 2020", "UTC").upsert().await, "no time in the future"),
         (program.dq.recurring_in("dq.x", "n").every(1.hours()).upsert().await, "reserved"),
         (program.dq.recurring_in("Q", "").every(1.hours()).upsert().await, "empty"),

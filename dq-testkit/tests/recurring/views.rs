@@ -1,4 +1,4 @@
-//! What callers see of schedules: listings, views and forecasts.
+//! Listings, views and forecasts of schedules.
 
 use dq_core::{DurationExt, Ending, JobState, Timestamp};
 

@@ -1,11 +1,10 @@
 //! Calls on a main and a drained store lose no job, wherever they stop or fail.
 
-mod store;
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::failing::FailingStore;
 use crate::common::open::OpenStore;
 use crate::common::poll::poll_times;
 use crate::common::stepped::Stepped;
@@ -16,7 +15,6 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{assert_error, claim_for, queue, run_due};
-use store::FailingStore;
 
 /// A call that the test may poll or drop.
 type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -86,7 +84,7 @@ impl Fixture {
         job.on_conflict(policy).into_future()
     }
 
-    /// In the main and the drained store.
+    /// The payloads of the jobs that wait in the main and in the drained store.
     async fn waiting(&self) -> [Vec<String>; 2] {
         let mut waiting = [Vec::new(), Vec::new()];
         for (store, payloads) in self.inner.iter().zip(&mut waiting) {
@@ -99,7 +97,7 @@ impl Fixture {
         waiting
     }
 
-    /// `false` if there is no job.
+    /// Leases the old job. Returns `false` if there is none.
     async fn start_old_job(&self) -> bool {
         let job = JobRef::new(queue("Q"), JobKey::new("K").unwrap());
         self.inner[1].reschedule(&[Reschedule { job, due: Due::NOW }]).await.unwrap();
@@ -107,7 +105,7 @@ impl Fixture {
         !claimed.unwrap().jobs.is_empty()
     }
 
-    /// Polls the call `polls` times before the old job starts.
+    /// Polls the call `polls` times, starts the old job and finishes the call.
     async fn start_old_job_after(
         &self,
         polls: usize,
@@ -125,14 +123,14 @@ impl Fixture {
     }
 }
 
-/// A call during which the old job started.
+/// A call during which the test tried to start the old job.
 struct Interrupted {
     result: Scheduled,
-    /// The call ended before the old job started.
+    /// Whether the call ended before.
     is_complete: bool,
-    /// The old job was still there.
+    /// Whether the old job was still there, and started.
     started: bool,
-    /// The new job was already stored.
+    /// Whether the new job was stored before.
     was_stored: bool,
 }
 
@@ -153,7 +151,7 @@ enum Interruption {
 }
 
 impl Interruption {
-    /// Returns `None` if the call was interrupted before it ended.
+    /// Makes the call. Returns `None` if it was interrupted before it ended.
     async fn schedule(
         self,
         fixture: &Fixture,
@@ -220,7 +218,7 @@ async fn a_replaced_job_is_never_lost_wherever_the_call_is_interrupted() {
 async fn an_unavailable_drained_store_makes_the_outcome_unknown() {
     let fixture = Fixture::with_old_job().await;
     let id = fixture.dq.new_id();
-    fixture.drained.fail("cancel");
+    fixture.drained.fail(|method| method == "cancel");
     let result = fixture.schedule(id, REPLACING[0]).await;
     assert_error(result, ErrorKind::OutcomeUnknown, &["memory", "same job id"]);
     assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec!["old".to_owned()]]);
@@ -276,24 +274,25 @@ async fn a_new_job_that_has_run_is_reported_as_created() {
 /// The call and the replacement interrupt each other at each step.
 #[tokio::test]
 async fn a_job_is_found_at_every_moment_of_its_replacement() {
-    const BY_KEY: usize = 3;
-    // Whether the call found the job.
-    let by_key = |queue: QueueHandle, number: usize| -> Call<'static, bool> {
+    // Returns whether the call found the job.
+    let by_key = |queue: QueueHandle, method: &'static str| -> Call<'static, bool> {
         Box::pin(async move {
-            Ok(match number {
-                0 => queue.get("K").await?.is_some(),
-                1 => matches!(queue.reschedule("K", 3.hours()).await?, Rescheduled::Moved(_)),
+            Ok(match method {
+                "get" => queue.get("K").await?.is_some(),
+                "reschedule" => {
+                    matches!(queue.reschedule("K", 3.hours()).await?, Rescheduled::Moved(_))
+                }
                 _ => queue.cancel("K").await? == Cancelled::Cancelled,
             })
         })
     };
-    for number in 0..BY_KEY {
+    for method in ["get", "reschedule", "cancel"] {
         for polls in 0..=MAX_STEPS {
             let fixture = Fixture::with_old_job().await;
             let mut replacement = fixture.schedule(fixture.dq.new_id(), REPLACING[0]);
             let completed = poll_times(&mut replacement, polls);
-            let found = by_key(fixture.queue(), number).await.unwrap();
-            assert!(found, "call {number} after {polls} polls of the replacement");
+            let found = by_key(fixture.queue(), method).await.unwrap();
+            assert!(found, "{method} after {polls} polls of the replacement");
             match completed {
                 Some(_) => break,
                 None => assert!(replacement.await.unwrap().is_stored()),
@@ -302,7 +301,7 @@ async fn a_job_is_found_at_every_moment_of_its_replacement() {
         }
         for polls in 0..=MAX_STEPS {
             let fixture = Fixture::with_old_job().await;
-            let mut call = by_key(fixture.queue(), number);
+            let mut call = by_key(fixture.queue(), method);
             if let Some(found) = poll_times(&mut call, polls) {
                 assert!(found.unwrap());
                 break;
@@ -310,7 +309,7 @@ async fn a_job_is_found_at_every_moment_of_its_replacement() {
             let result = fixture.schedule(fixture.dq.new_id(), REPLACING[0]).await.unwrap();
             assert!(result.is_stored(), "{result:?}");
             let found = call.await.unwrap();
-            assert!(found, "call {number} after {polls} polls of its own");
+            assert!(found, "{method} after {polls} polls of its own");
             assert!(polls < MAX_STEPS);
         }
     }
@@ -319,16 +318,15 @@ async fn a_job_is_found_at_every_moment_of_its_replacement() {
 #[tokio::test]
 async fn a_cancel_that_fails_halfway_has_an_unknown_outcome() {
     let fixture = Fixture::with_old_job().await;
-    fixture.main.fail("cancel");
+    fixture.main.fail(|method| method == "cancel");
     let result = fixture.queue().cancel("K").await;
     assert_error(result, ErrorKind::OutcomeUnknown, &["memory"]);
     let fixture = Fixture::new().await;
-    fixture.main.fail("cancel");
+    fixture.main.fail(|method| method == "cancel");
     let result = fixture.queue().cancel("K").await;
     assert_error(result, ErrorKind::Unavailable, &[]);
 }
 
-/// As `schedule_many` promises.
 #[tokio::test]
 async fn an_invalid_job_of_a_bulk_changes_no_store() {
     let fixture = Fixture::with_old_job().await;
@@ -349,7 +347,6 @@ async fn an_id_that_a_drained_store_holds_is_not_scheduled_again() {
     let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
     assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
-    // The same holds while it runs.
     assert!(fixture.start_old_job().await);
     let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
@@ -428,7 +425,7 @@ async fn a_store_that_is_drained_into_itself_loses_no_job() {
 #[tokio::test]
 async fn every_store_is_closed_even_if_one_fails_to_close() {
     let fixture = Fixture::new().await;
-    fixture.main.fail("close");
+    fixture.main.fail(|method| method == "close");
     assert_error(fixture.dq.close().await, ErrorKind::Unavailable, &[]);
     let error = fixture.inner[1].now().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);

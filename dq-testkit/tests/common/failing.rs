@@ -1,28 +1,29 @@
-//! A store whose methods a test can make fail.
+//! A store that is unavailable while the test says so.
 
 use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 use dq_core::{Backend, Error, ErrorKind, Layer, Result, async_trait};
 
-/// A store in which a method fails with `Unavailable` until it recovers.
+/// A store whose calls fail with `Unavailable`, and have no effect, until it recovers.
 #[derive(Debug)]
 pub(crate) struct FailingStore {
     inner: Arc<dyn Backend>,
-    failing: Mutex<Option<&'static str>>,
+    fails: Mutex<fn(&str) -> bool>,
 }
 
 impl FailingStore {
     pub(crate) fn over(inner: Arc<dyn Backend>) -> Arc<Self> {
-        Arc::new(Self { inner, failing: Mutex::default() })
+        Arc::new(Self { inner, fails: Mutex::new(|_method| false) })
     }
 
-    pub(crate) fn fail(&self, method: &'static str) {
-        *lock(&self.failing) = Some(method);
+    /// Makes calls fail whose method meets the condition.
+    pub(crate) fn fail(&self, condition: fn(&str) -> bool) {
+        *lock(&self.fails) = condition;
     }
 
     pub(crate) fn recover(&self) {
-        *lock(&self.failing) = None;
+        self.fail(|_method| false);
     }
 }
 
@@ -33,7 +34,8 @@ impl Layer for FailingStore {
     }
 
     async fn before(&self, method: &'static str) -> Result<()> {
-        if *lock(&self.failing) == Some(method) {
+        let fails = *lock(&self.fails);
+        if fails(method) {
             let error = Error::new(ErrorKind::Unavailable, "the test makes this method fail");
             return Err(error.remedy("let it succeed").operation(method));
         }
