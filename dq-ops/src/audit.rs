@@ -9,9 +9,8 @@ use dq_core::Timestamp;
 use dq_core::sync::lock;
 use serde::{Deserialize, Serialize};
 
-use crate::actor::{Actor, Role};
+use crate::actor::{Actor, Role, plain};
 use crate::error::Result;
-use crate::plain::plain;
 use crate::text;
 
 /// An attempted write.
