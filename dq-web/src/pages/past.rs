@@ -84,7 +84,7 @@ fn bars(
     series(&values, class, |position, value| {
         let from = past.from.as_millis() + step * position as i64;
         let from = Timestamp::from_millis(from).to_string();
-        // From 2026-01-31T10:15:00Z.
+        // 10:15 of 2026-01-31T10:15:00Z.
         let time = from.get(11..16).unwrap_or_default();
         match value {
             Some(value) => format!("{time} UTC: {}", text(value)),
