@@ -20,7 +20,6 @@ const MAX_COMPARED: u64 = 20_000;
 /// About how many jobs a search in payloads compares over all queues.
 const MAX_SEARCHED: u64 = 2_000;
 
-/// The states that a search by key reads, problems first.
 const STATES: [JobState; 5] =
     [JobState::Dead, JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Ended];
 

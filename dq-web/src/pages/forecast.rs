@@ -4,12 +4,11 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dq_core::Timestamp;
 use dq_ops::{ForecastHour, Forecasts, QueueForecastView};
 
 use super::chart::{Chart, bars};
 use super::chrome::{Chrome, PageRequest, render};
-use super::format::number;
+use super::format::{minute, number};
 use crate::app::{App, DAY};
 use crate::problem::Result;
 
@@ -73,7 +72,7 @@ fn hours(c: &Chrome, hours: &[ForecastHour], paused: bool) -> Chart {
         let hour = &hours[position];
         let backlog = hour.backlog.filter(|backlog| *backlog > 0);
         let backlog = backlog.map(|left| format!(" · {} {}", number(left), c.t.left_over));
-        format!("{}: {}{}", clock(hour.from), number(count), backlog.unwrap_or_default())
+        format!("{}: {}{}", minute(hour.from), number(count), backlog.unwrap_or_default())
     };
     let mut bars = bars(&counts, title);
     for (bar, hour) in bars.iter_mut().zip(hours) {
@@ -89,17 +88,11 @@ fn hours(c: &Chrome, hours: &[ForecastHour], paused: bool) -> Chart {
 fn labels(c: &Chrome, hours: &[ForecastHour]) -> Vec<String> {
     let last = hours.len().saturating_sub(1);
     // A window of days gets dates, a window of hours gets times.
-    let label = |hour: &ForecastHour| match (last > 48, clock(hour.from)) {
-        (true, text) => text.get(5..10).unwrap_or(&text).to_owned(),
-        (false, text) => text.get(11..16).unwrap_or(&text).to_owned(),
+    let shown = if last > 48 { 5..10 } else { 11..16 };
+    let label = |position: usize| {
+        let text = hours.get(position).map(|hour| minute(hour.from)).unwrap_or_default();
+        text.get(shown.clone()).unwrap_or(&text).to_owned()
     };
-    let positions = (0..=4).map(|part| last * part / 4);
-    let labels = positions.map(|at| if at == 0 { c.t.now.to_owned() } else { label(&hours[at]) });
-    labels.collect()
-}
-
-/// Formats a UTC time to the minute, such as `2027-01-31 10:00`.
-fn clock(at: Timestamp) -> String {
-    let text = at.to_string().replacen('T', " ", 1);
-    text.get(..16).unwrap_or(&text).to_owned()
+    let later = (1..=4).map(|part| label(last * part / 4));
+    [c.t.now.to_owned()].into_iter().chain(later).collect()
 }
