@@ -89,7 +89,6 @@ impl Session {
         self.change_dead(BulkAction::Remove, queue, target).await
     }
 
-    /// Replays a dead job, or else removes it.
     async fn change_dead(
         &self,
         action: BulkAction,

@@ -6,8 +6,6 @@ use std::str::FromStr;
 use dq_core::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::plain::plain;
-
 /// An [`Actor`]'s role; each role includes the ones before it.
 #[derive(
     Debug,
@@ -99,4 +97,11 @@ impl Actor {
     pub fn role(&self) -> Role {
         self.role
     }
+}
+
+/// Cuts a caller's text and replaces its control characters by U+FFFD, so that no caller can fill
+/// the log, forge a line in it or control a terminal.
+pub(crate) fn plain(text: &str, max_chars: usize) -> String {
+    let plain = |character: char| if character.is_control() { '\u{fffd}' } else { character };
+    text.chars().take(max_chars).map(plain).collect()
 }

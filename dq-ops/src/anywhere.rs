@@ -11,11 +11,8 @@ use crate::jobs::{JobQuery, JobSummary};
 use crate::ops::Session;
 use crate::overview::{Overview, QueueSummary};
 
-/// A listing reads at most this many queues.
+/// Queues that a listing reads at most, and queues that a search for one job asks at once.
 const MAX_QUEUES: usize = 50;
-
-/// A search for one job asks at most this many queues at once.
-const AT_ONCE: usize = 50;
 
 /// About how many jobs a filtered listing compares over all queues.
 const MAX_COMPARED: u64 = 20_000;
@@ -23,7 +20,6 @@ const MAX_COMPARED: u64 = 20_000;
 /// About how many jobs a search in payloads compares over all queues.
 const MAX_SEARCHED: u64 = 2_000;
 
-/// The states searched by key, problems first.
 const STATES: [JobState; 5] =
     [JobState::Dead, JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Ended];
 
@@ -41,7 +37,7 @@ impl Session {
     /// Lists the jobs in one state across the queues of `overview`, ordered by time.
     ///
     /// Skips the framework's own queues and reads at most 50 others: the earliest due for waiting
-    /// jobs, otherwise the largest. It returns a single page and ignores [`JobQuery::after`].
+    /// jobs, otherwise the largest. Returns a single page and ignores [`JobQuery::after`].
     pub async fn jobs_anywhere(
         &self,
         overview: &Overview,
@@ -96,7 +92,9 @@ impl Session {
                     jobs.extend(found.jobs.into_iter().filter(|job| known.insert(job.id)));
                 }
                 // Some stores have no history.
-                Err(error) if state == JobState::Ended && is_unsupported(&error) => {}
+                Err(error)
+                    if state == JobState::Ended
+                        && error.store_kind() == Some(ErrorKind::Unsupported) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -104,10 +102,10 @@ impl Session {
         Ok(JobsAnywhere { jobs, complete })
     }
 
-    /// Finds the job in every queue; by key, only a live one.
+    /// Looks the job up in every queue; by key, only a live one.
     async fn find_one(&self, overview: &Overview, target: &Target) -> Result<Vec<JobSummary>> {
         let mut found = Vec::new();
-        for queues in overview.queues.chunks(AT_ONCE) {
+        for queues in overview.queues.chunks(MAX_QUEUES) {
             let views = queues.iter().map(async |queue| {
                 Ok::<_, OpsError>(self.ops.dq().queue(&queue.queue)?.get(target).await?)
             });
@@ -119,37 +117,32 @@ impl Session {
     }
 }
 
-fn is_unsupported(error: &OpsError) -> bool {
-    matches!(error, OpsError::Store(error) if error.kind() == ErrorKind::Unsupported)
-}
-
-/// Chooses the queues to read, and returns whether these are all queues with jobs in the state.
+/// Chooses the queues to read; returns whether these are all queues with jobs in the state.
 fn choose_queues<'a>(
     overview: &'a Overview,
     query: &JobQuery,
     limit: usize,
 ) -> (Vec<&'a QueueSummary>, bool) {
-    let count = |queue: &QueueSummary| count_of(queue, query.state);
+    // Stores do not count ended jobs, so all jobs stored so far stand for them.
+    let count =
+        |queue: &QueueSummary| queue.count(query.state).or(queue.created_total).unwrap_or(1);
     let mut queues: Vec<&QueueSummary> = (overview.queues.iter())
         .filter(|queue| !queue.queue.is_reserved() && count(queue) > 0)
         .collect();
+    let all_queues = queues.len();
     match query.state {
         JobState::Scheduled | JobState::Ready => queues.sort_by_key(|queue| queue.next_due),
         _ => queues.sort_by_key(|queue| Reverse(count(queue))),
     }
-    let all_queues = queues.len();
-    // In ascending order, the first ready jobs are in the queues whose first job is due first. A
-    // filter or a search may skip them.
-    let limit_suffices = query.state == JobState::Ready
-        && query.filter.is_empty()
-        && query.contains.is_none()
-        && !query.descending;
-    queues.truncate(if limit_suffices { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
-    let max_compared = match (query.contains.is_some(), query.filter.is_empty()) {
-        (true, _) => MAX_SEARCHED,
-        (false, false) => MAX_COMPARED,
+    let selects_all = query.filter.is_empty() && query.contains.is_none();
+    // In ascending order, the first ready jobs are in the queues whose first job is due first.
+    let first_queues_suffice = query.state == JobState::Ready && selects_all && !query.descending;
+    queues.truncate(if first_queues_suffice { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
+    let max_compared = match query.contains {
         // The store compares nothing for a listing of all jobs.
-        (false, true) => u64::MAX,
+        None if selects_all => u64::MAX,
+        None => MAX_COMPARED,
+        Some(_) => MAX_SEARCHED,
     };
     let mut compared = 0_u64;
     queues.retain(|queue| {
@@ -161,21 +154,7 @@ fn choose_queues<'a>(
     (queues, are_all)
 }
 
-/// Counts a queue's jobs in a state.
-///
-/// The store does not count its history. For ended jobs, this is the total stored so far, or 1 if
-/// that is unknown.
-fn count_of(queue: &QueueSummary, state: JobState) -> u64 {
-    match state {
-        JobState::Scheduled => queue.scheduled,
-        JobState::Ready => queue.ready,
-        JobState::Running => queue.running,
-        JobState::Dead => queue.dead,
-        _ => queue.created_total.unwrap_or(1),
-    }
-}
-
-/// The sort key of a listing; see [`Order`](dq_core::Order).
+/// Returns the sort key of a listing; see [`Order`](dq_core::Order).
 fn time_of(job: &JobSummary) -> Timestamp {
     let dead = job.dead.as_ref().map(|dead| dead.at);
     let ended = job.ended.as_ref().map(|ended| ended.at);

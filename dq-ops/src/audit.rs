@@ -9,9 +9,8 @@ use dq_core::Timestamp;
 use dq_core::sync::lock;
 use serde::{Deserialize, Serialize};
 
-use crate::actor::{Actor, Role};
+use crate::actor::{Actor, Role, plain};
 use crate::error::Result;
-use crate::plain::plain;
 use crate::text;
 
 /// An attempted write.
@@ -75,7 +74,6 @@ struct Shared {
 }
 
 impl Audit {
-    /// Entries kept in memory.
     pub(crate) const KEPT: usize = 1_000;
 
     /// Maximum target and error length in characters. Both may contain unchecked text from a
@@ -158,7 +156,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Records the result of the write, and returns it.
     pub(crate) fn end<T>(mut self, result: Result<T>, changed: impl Fn(&T) -> u64) -> Result<T> {
         self.entry.outcome = match &result {
             Ok(value) => AuditOutcome::Ok { changed: changed(value) },

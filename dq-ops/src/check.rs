@@ -16,7 +16,6 @@ use crate::overview::Observed;
 /// A schedule that is overdue for this long has no runner, which would look at it within a second.
 const UNSERVED_AFTER: Duration = Duration::from_secs(120);
 
-/// A finding names at most this many queues or schedules.
 const MAX_NAMES: usize = 5;
 
 /// A problem and its fix.
@@ -129,7 +128,6 @@ impl Session {
     }
 }
 
-/// Lists the first names, and counts the rest.
 fn list(names: &[String]) -> String {
     let shown = names[..names.len().min(MAX_NAMES)].join(", ");
     match names.len().saturating_sub(MAX_NAMES) {
@@ -188,7 +186,6 @@ fn unreadable_schedule(error: &Error) -> FindingView {
     )
 }
 
-/// A queue's missed objective, with the cause if it was observed.
 fn missed_objective(status: &LatenessStatus) -> Option<FindingView> {
     if !status.is_missed() {
         return None;

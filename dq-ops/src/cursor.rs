@@ -12,7 +12,6 @@ const VERSION: u8 = 1;
 /// Bytes of the version, the listing, the time and the sequence number.
 const LENGTH: usize = 1 + 1 + 8 + 16;
 
-/// Writes a cursor of the listing of this state and order.
 pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
     let mut bytes = vec![VERSION, listing(state, order)];
     bytes.extend(cursor.at.as_millis().to_be_bytes());

@@ -13,7 +13,6 @@ use crate::text;
 /// A grouping examines at most this many dead jobs, the latest first.
 const MAX_GROUPED: usize = 10_000;
 
-/// A grouping lists at most this many groups.
 const MAX_GROUPS: usize = 100;
 
 /// Characters of a message by which its group is found.

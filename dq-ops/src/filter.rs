@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::openapi;
 use crate::text;
 
-/// The longest text of a filter, in bytes.
 const MAX_TEXT: usize = 4 * 1024;
 
 /// A job filter; a job matches if it meets every condition that is set.
@@ -70,7 +69,6 @@ impl JobFilter {
         })
     }
 
-    /// Describes the conditions for the audit.
     pub(crate) fn describe(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.key_prefix.iter().map(|prefix| format!("key begins with {prefix:?}")));

@@ -25,7 +25,6 @@ const MAX_JOBS_COMPARED: usize = 2_000;
 /// Jobs that a search reads at once. They are few, because a payload may have 1 MiB.
 const SEARCH_PAGE: usize = 50;
 
-/// The longest text to search payloads for, in bytes.
 const MAX_SEARCH_TEXT: usize = 1_024;
 
 /// A query for one page of a queue's jobs.

@@ -1,6 +1,7 @@
 //! The entry point: one [`Ops`] per client, one [`Session`] per request.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use dq_core::{Backend, Capabilities, Dq, Error, QueueName, Timestamp};
 use tokio::sync::Mutex;
@@ -9,7 +10,7 @@ use crate::actor::{Actor, Role};
 use crate::audit::{Audit, AuditEntry};
 use crate::error::{OpsError, Result};
 use crate::redact::{JobContent, Redaction};
-use crate::watch::Watch;
+use crate::watch::{Past, PastWindow, Watch};
 
 /// Read models and actions over a [`Dq`].
 ///
@@ -48,6 +49,12 @@ impl Ops {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.dq.backend().capabilities()
+    }
+
+    /// Returns when any session last read an [`overview`](Session::overview).
+    #[must_use]
+    pub fn last_overview(&self) -> Option<Instant> {
+        self.watch.last_reading()
     }
 
     /// Starts a session for an actor. You authenticate the actor.
@@ -141,6 +148,14 @@ impl Session {
     /// Returns the store's current time.
     pub async fn now(&self) -> Result<Timestamp> {
         Ok(self.ops.dq.backend().now().await?)
+    }
+
+    /// Returns the last hour or day of a queue or of all, without calling the store.
+    ///
+    /// It covers the [overviews](Self::overview) that this process has read.
+    #[must_use]
+    pub fn past(&self, queue: Option<&QueueName>, window: PastWindow, now: Timestamp) -> Past {
+        self.ops.watch.past(queue, window, now)
     }
 
     /// Returns the last writes of this [`Ops`] and its clones, latest first.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use dq_core::{
-    Backend, Histogram, LatenessStatus, QueueName, QueueStats, RegisteredRunner, RunnerInfo,
-    Timestamp,
+    Backend, Histogram, JobState, LatenessStatus, QueueName, QueueStats, RegisteredRunner,
+    RunnerInfo, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,18 @@ pub struct QueueSummary {
 }
 
 impl QueueSummary {
+    /// Returns the job count in a state; `None` for ended jobs, which stores do not count.
+    #[must_use]
+    pub fn count(&self, state: JobState) -> Option<u64> {
+        match state {
+            JobState::Scheduled => Some(self.scheduled),
+            JobState::Ready => Some(self.ready),
+            JobState::Running => Some(self.running),
+            JobState::Dead => Some(self.dead),
+            _ => None,
+        }
+    }
+
     /// Returns the runs per minute over the last five minutes.
     #[must_use]
     pub fn runs_per_minute(&self) -> f64 {
@@ -109,7 +121,7 @@ impl QueueSummary {
     }
 }
 
-/// What the runners of a queue announce together.
+/// Sums of what a queue's runners announce.
 #[derive(Debug, Default)]
 struct Served {
     runners: u64,
@@ -136,18 +148,17 @@ fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
 
 /// Counts the jobs that the runners could start now. The queues of a runner share its slots.
 fn free_slots(runners: &[RegisteredRunner]) -> u64 {
-    // Saturating, because other programs may have written the numbers.
-    let sum = u64::saturating_add;
     let free_in_runner = |info: &RunnerInfo| {
         let unused = info.concurrency.saturating_sub(info.running);
         if info.omitted_queues > 0 && !info.stopping {
             return unused;
         }
         let in_queues = info.queues.iter().filter_map(|queue| info.free_slots(&queue.queue));
-        in_queues.fold(0, sum).min(unused)
+        in_queues.fold(0, u64::saturating_add).min(unused)
     };
     let readable = runners.iter().filter_map(|runner| runner.info.as_ref().ok());
-    readable.map(free_in_runner).fold(0, sum)
+    // Saturating, because other programs may have written the numbers.
+    readable.map(free_in_runner).fold(0, u64::saturating_add)
 }
 
 /// The queues and runners of the store at one time.
@@ -183,13 +194,10 @@ impl Session {
         let queues = self.summaries(&stats, runners.as_deref(), now).await?;
         let late = queues.iter().filter_map(|it| Some((it.queue.clone(), it.lateness?.p99_ms)));
         self.ops.watch.record(now, &stats, runners.as_deref().unwrap_or_default(), late);
-        Ok(Overview {
-            at: now,
-            store: self.ops.dq().backend().name().to_owned(),
-            free_slots: runners.as_deref().map(free_slots),
-            runners: runners.map(|runners| runners.len() as u64),
-            queues,
-        })
+        let store = self.ops.dq().backend().name().to_owned();
+        let free_slots = runners.as_deref().map(free_slots);
+        let runners = runners.map(|runners| runners.len() as u64);
+        Ok(Overview { at: now, store, runners, free_slots, queues })
     }
 
     /// Returns one queue with its counts.

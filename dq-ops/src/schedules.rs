@@ -1,4 +1,4 @@
-//! Listing, defining and changing schedules.
+//! Lists, defines and changes schedules.
 
 use bytes::Bytes;
 use dq_core::{ErrorKind, Overlap, QueueName, RecurringSchedule, ScheduleView, Timestamp};
@@ -19,7 +19,7 @@ use crate::text;
 /// The most occurrences that a schedule is shown with.
 const MAX_NEXT: usize = 100;
 
-/// The action that a damaged schedule allows; see [`Session::change`].
+/// The only action on a schedule that cannot be decoded.
 const REMOVE: &str = "remove_schedule";
 
 /// A schedule.
@@ -221,8 +221,8 @@ impl Session {
     /// `InvalidInput` for an invalid definition or one without future occurrences; `Forbidden`;
     /// otherwise as [`schedules`](Self::schedules).
     pub async fn put_schedule(&self, name: &str, definition: &ScheduleDefinition) -> Result<bool> {
-        // An invalid queue name has no length limit, so the audit leaves it out.
-        let queue = QueueName::new(&definition.queue).ok();
+        // An invalid queue name may have any length, so the audit leaves it out.
+        let queue = QueueName::new(&definition.queue);
         let queue = queue.as_ref().map(QueueName::as_str).unwrap_or_default();
         let target = Some(format!("schedule:{name}"));
         let put = async {
@@ -232,7 +232,7 @@ impl Session {
         self.audited("put_schedule", queue, target, |changed| u64::from(*changed), put).await
     }
 
-    /// Returns the defined schedule, which is not stored yet.
+    /// Builds the schedule without storing it.
     fn defined(
         &self,
         name: &str,
@@ -356,18 +356,18 @@ impl Session {
         self.change(REMOVE, name, |()| 1, remove).await
     }
 
-    /// Returns a handle for calls that do not read the queue name.
+    /// Returns a handle without a queue, which only storing a schedule needs.
     fn handle(&self, name: &str) -> RecurringSchedule<serde_json::Value> {
         self.ops.dq().recurring_in("", name)
     }
 
     async fn schedule_view(&self, name: &str) -> Result<ScheduleView> {
-        // Makes the error name a schedule, not a job key.
+        // Otherwise the error would name a job key.
         dq_core::ScheduleSpec::check_name(name)?;
         self.handle(name).get().await?.ok_or_else(|| no_schedule(name))
     }
 
-    /// Changes a schedule, which is read first, for the queue in the audit entry.
+    /// Changes a schedule. It is read first, because the audit entry has its queue.
     async fn change<T>(
         &self,
         action: &str,
@@ -379,15 +379,14 @@ impl Session {
         let queue = found.as_ref().map(|view| view.spec.queue.to_string()).unwrap_or_default();
         let checked = async {
             self.require(Role::Operator)?;
-            if let Err(error) = found {
-                // A damaged schedule can only be removed. A later version's schedule is left to
-                // that version.
-                let is_damaged = error.store_kind() == Some(ErrorKind::Codec);
-                if !(is_damaged && action == REMOVE) {
-                    return Err(error);
+            match found {
+                Ok(_) => change.await,
+                // A later version's schedule has another error, and is left to that version.
+                Err(error) if error.store_kind() == Some(ErrorKind::Codec) && action == REMOVE => {
+                    change.await
                 }
+                Err(error) => Err(error),
             }
-            change.await
         };
         self.audited(action, queue, Some(format!("schedule:{name}")), changed, checked).await
     }

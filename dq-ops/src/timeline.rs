@@ -1,4 +1,4 @@
-//! A job's past, and why it does not run now.
+//! Timelines: a job's past, and why it does not run now.
 
 use dq_core::{
     DeadKind, Ending, JobState, JobView, LatenessCause, LatenessFacts, QueueName, Target, Timestamp,
@@ -165,7 +165,7 @@ impl Session {
         Ok(Timeline { at, job, step: view.job.step(), events, now, presence: (&facts).into() })
     }
 
-    /// Returns what is known of a queue and its runners.
+    /// Reads whether a queue is paused, and what its runners announce.
     async fn facts(&self, queue: &QueueName) -> Result<LatenessFacts> {
         let paused = self.ops.dq().queue(queue)?.stats().await?.paused;
         let facts = match self.registered().await? {
@@ -177,50 +177,45 @@ impl Session {
     }
 }
 
-/// Returns a job's known events in order.
-///
-/// The store keeps one claim, one error and no times of lost claims. Their order follows from the
-/// rest of the job.
+/// Returns a job's known events in order, which follows from the rest of the job: the store keeps
+/// one claim, one error and no times of lost claims.
 fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
-    let event = |at, kind| TimelineEvent { at, kind };
+    let event = |at, kind| Some(TimelineEvent { at, kind });
     let scheduled = event(Some(job.created), EventKind::Scheduled);
-    let failed =
-        job.last_error.as_ref().zip(job.last_error_attempt).map(|(error, attempt)| {
-            event(None, EventKind::Failed { error: error.clone(), attempt })
-        });
     // A job that ended before its due time never became due.
     let lived_until = job.ended.as_ref().map_or(now, |ended| ended.at);
-    let due =
-        (job.due <= lived_until).then(|| event(Some(job.due.max(job.created)), EventKind::Due));
-    let dead = job.dead.as_ref().map(|dead| {
+    let became_due = job.due <= lived_until;
+    let due = event(Some(job.due.max(job.created)), EventKind::Due).filter(|_| became_due);
+    let last_error = job.last_error.clone().zip(job.last_error_attempt);
+    let failed =
+        last_error.and_then(|(error, attempt)| event(None, EventKind::Failed { error, attempt }));
+    let dead = job.dead.as_ref().and_then(|dead| {
         let attempt = dead.kind.is_failed_attempt().then_some(job.attempts);
         event(Some(dead.at), EventKind::Dead { reason: dead.message.clone(), attempt })
     });
-    let ended = job.ended.as_ref().map(|ended| {
+    let ended = job.ended.as_ref().and_then(|ended| {
         let (ending, reason) = (ended.ending.as_str().to_owned(), ended.reason.clone());
         event(Some(ended.at), EventKind::Ended { ending, reason })
     });
 
     // A claim before the due time was for an earlier one, which its run changed.
     let is_for_earlier_due = view.leased_since.is_some_and(|at| at < job.due);
-    let claimed = view.leased_since.map(|at| {
+    let claimed = view.leased_since.and_then(|at| {
         let late_ms = (!is_for_earlier_due).then(|| millis(at.since(job.due)));
         event(Some(at), EventKind::Claimed { worker: job.worker.clone(), late_ms })
     });
-    let lost = (job.losses > 0).then(|| event(None, EventKind::Lost { times: job.losses }));
-    let claims = match is_for_earlier_due || last_claim_was_lost(view) {
-        true => [claimed, lost],
-        false => [lost, claimed],
-    };
-    let [first_claim, second_claim] = claims;
-    let events = match is_for_earlier_due {
-        true => [Some(scheduled), first_claim, second_claim, failed, due, dead, ended],
-        false => [Some(scheduled), failed, due, first_claim, second_claim, dead, ended],
+    let lost = event(None, EventKind::Lost { times: job.losses }).filter(|_| job.losses > 0);
+    let events = if is_for_earlier_due {
+        [scheduled, claimed, lost, failed, due, dead, ended]
+    } else if last_claim_was_lost(view) {
+        [scheduled, failed, due, claimed, lost, dead, ended]
+    } else {
+        [scheduled, failed, due, lost, claimed, dead, ended]
     };
     events.into_iter().flatten().collect()
 }
 
-/// Whether the last of a job's claims is among its lost ones.
+/// Whether the job's last claim ended without a result.
 fn last_claim_was_lost(view: &JobView) -> bool {
     let has_ended_run = match (view.death(), &view.ended) {
         (Some(kind), _) => kind != DeadKind::Lost,
@@ -230,7 +225,7 @@ fn last_claim_was_lost(view: &JobView) -> bool {
     view.state != JobState::Running && !has_ended_run
 }
 
-/// Returns what a job waits for; `None` if it has ended.
+/// Returns the reason why a job waits; `None` if it has ended.
 fn wait_reason(job: &JobSummary, facts: &LatenessFacts, now: Timestamp) -> Option<WaitReason> {
     match job.state {
         JobState::Scheduled if job.due > now => {
@@ -243,7 +238,7 @@ fn wait_reason(job: &JobSummary, facts: &LatenessFacts, now: Timestamp) -> Optio
     }
 }
 
-/// Returns what a due job waits for, by the rule that names the cause of a missed objective.
+/// Returns the reason why a due job waits, by the rule that explains a missed objective.
 fn due_reason(facts: &LatenessFacts) -> WaitReason {
     match LatenessCause::of(facts) {
         Some(LatenessCause::Paused) => WaitReason::Paused,

@@ -1,8 +1,7 @@
-//! The last hour and day of each queue, as this process observed them.
+//! Records the last hour and day of each queue, as this process observed them.
 //!
 //! Stores keep no past. Each overview already reads lifetime totals and runner announcements, so
-//! two readings show the jobs done between them. The hour is kept in 1-minute slots, the day in
-//! 15-minute slots, both in memory. Readings more than [`MAX_READING_GAP`] apart leave a gap.
+//! two readings show the jobs done between them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -56,24 +55,16 @@ pub struct PastSlot {
     pub late_p99_ms: Option<u64>,
 }
 
-/// What happened in a queue, or in all, during a slot.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    done: f64,
-    failed: f64,
-    late_p99_ms: Option<u64>,
-}
-
-impl Counts {
-    fn is_empty(&self) -> bool {
-        self.done == 0.0 && self.failed == 0.0 && self.late_p99_ms.is_none()
+impl PastSlot {
+    fn has_counts(&self) -> bool {
+        self.done > 0.0 || self.failed > 0.0 || self.late_p99_ms.is_some()
     }
 
-    /// Adds a share of the counts, and the whole p99.
-    fn add(&mut self, other: &Self, share: f64) {
-        self.done += other.done * share;
-        self.failed += other.failed * share;
-        self.late_p99_ms = self.late_p99_ms.max(other.late_p99_ms);
+    /// Adds this share of a change's counts, and its whole p99.
+    fn add(&mut self, change: &Self, share: f64) {
+        self.done += change.done * share;
+        self.failed += change.failed * share;
+        self.late_p99_ms = self.late_p99_ms.max(change.late_p99_ms);
     }
 }
 
@@ -82,18 +73,17 @@ impl Counts {
 struct Slot {
     /// Slots from 1970 to this one.
     number: i64,
-    watched_ms: i64,
-    total: Counts,
-    queues: HashMap<QueueName, Counts>,
+    total: PastSlot,
+    /// The queues' counts. Only the total has the watched time.
+    queues: HashMap<QueueName, PastSlot>,
 }
 
-/// The latest slots; older ones make room for new ones.
+/// The slots of a window that were watched, oldest first.
 #[derive(Debug)]
 struct Ring {
     /// The length of a slot in milliseconds.
     slot_length: i64,
     slot_count: i64,
-    /// Watched slots only, oldest first.
     slots: VecDeque<Slot>,
 }
 
@@ -106,8 +96,8 @@ impl Ring {
         Self { slot_length, slot_count, slots: VecDeque::new() }
     }
 
-    /// Spreads the counts evenly over the slots between two times, in Unix milliseconds.
-    fn add(&mut self, from: i64, to: i64, total: &Counts, queues: &[(QueueName, Counts)]) {
+    /// Spreads the changes evenly over the slots between two times, in Unix milliseconds.
+    fn add(&mut self, from: i64, to: i64, total: &PastSlot, queues: &HashMap<QueueName, PastSlot>) {
         let last = to.div_euclid(self.slot_length);
         for number in from.div_euclid(self.slot_length)..=last {
             let slot_begin = number * self.slot_length;
@@ -118,14 +108,14 @@ impl Ring {
             let share = (end - begin) as f64 / (to - from) as f64;
             if self.slots.back().is_none_or(|slot| slot.number < number) {
                 let (total, queues) = Default::default();
-                self.slots.push_back(Slot { number, watched_ms: 0, total, queues });
+                self.slots.push_back(Slot { number, total, queues });
             }
             let Some(slot) = self.slots.back_mut() else { continue };
-            slot.watched_ms += end - begin;
+            slot.total.watched += Duration::from_millis((end - begin).unsigned_abs());
             slot.total.add(total, share);
-            for (queue, counts) in queues {
+            for (queue, change) in queues {
                 if slot.queues.len() < MAX_QUEUES || slot.queues.contains_key(queue) {
-                    slot.queues.entry(queue.clone()).or_default().add(counts, share);
+                    slot.queues.entry(queue.clone()).or_default().add(change, share);
                 }
             }
         }
@@ -134,30 +124,23 @@ impl Ring {
         }
     }
 
+    /// Returns when the window starts, and its slots for a queue or for all.
     fn view(&self, queue: Option<&QueueName>, now: i64) -> (Timestamp, Vec<Option<PastSlot>>) {
         let first = now.div_euclid(self.slot_length) - self.slot_count + 1;
-        let mut slots = vec![None; usize::try_from(self.slot_count).unwrap_or_default()];
-        for slot in &self.slots {
-            let position = usize::try_from(slot.number - first).ok();
-            let Some(place) = position.and_then(|position| slots.get_mut(position)) else {
-                continue;
-            };
+        let slot_at = |number: i64| {
+            let slot = self.slots.iter().find(|slot| slot.number == number)?;
             let counts = match queue {
                 None => slot.total,
                 Some(queue) => slot.queues.get(queue).copied().unwrap_or_default(),
             };
-            *place = Some(PastSlot {
-                watched: Duration::from_millis(slot.watched_ms.unsigned_abs()),
-                done: counts.done,
-                failed: counts.failed,
-                late_p99_ms: counts.late_p99_ms,
-            });
-        }
+            Some(PastSlot { watched: slot.total.watched, ..counts })
+        };
+        let slots = (first..first + self.slot_count).map(slot_at).collect();
         (Timestamp::from_millis(first * self.slot_length), slots)
     }
 }
 
-/// What an overview has read: counts that only grow.
+/// Counts read by an overview, which only grow.
 #[derive(Debug, Default)]
 struct Reading {
     /// The store's time, in Unix milliseconds.
@@ -182,24 +165,24 @@ impl Reading {
         Self { at, done: done.collect(), failed: failed.collect() }
     }
 
-    /// Returns what happened since the reading before.
-    fn since(&self, before: &Self) -> HashMap<QueueName, Counts> {
-        let mut changes: HashMap<QueueName, Counts> = HashMap::new();
+    /// Returns the changes of each queue since an earlier reading.
+    fn since(&self, earlier: &Self) -> HashMap<QueueName, PastSlot> {
+        let mut changes: HashMap<QueueName, PastSlot> = HashMap::new();
         for (queue, done) in &self.done {
             // A new queue starts at zero.
-            let before = before.done.get(queue).copied().unwrap_or(0);
+            let before = earlier.done.get(queue).copied().unwrap_or(0);
             changes.entry(queue.clone()).or_default().done = done.saturating_sub(before) as f64;
         }
         for (runner, queues) in &self.failed {
             let (_, started) = runner;
-            let known = before.failed.get(runner);
-            let is_new = known.is_none() && *started >= before.at;
+            let known = earlier.failed.get(runner);
+            let is_new = known.is_none() && *started >= earlier.at;
             for (queue, failed) in queues {
-                let earlier = known.and_then(|queues| queues.get(queue).copied());
+                let before = known.and_then(|queues| queues.get(queue).copied());
                 // Without an earlier count, nobody knows when these runs failed: the runner was
                 // away, or did not announce the queue.
-                let Some(earlier) = earlier.or(is_new.then_some(0)) else { continue };
-                let failed = failed.saturating_sub(earlier) as f64;
+                let Some(before) = before.or(is_new.then_some(0)) else { continue };
+                let failed = failed.saturating_sub(before) as f64;
                 changes.entry(queue.clone()).or_default().failed += failed;
             }
         }
@@ -254,10 +237,9 @@ impl Watch {
             for (queue, late) in late_p99_ms {
                 changes.entry(queue).or_default().late_p99_ms = Some(late);
             }
-            changes.retain(|queue, counts| !queue.is_reserved() && !counts.is_empty());
-            let mut total = Counts::default();
-            changes.values().for_each(|counts| total.add(counts, 1.0));
-            let changes: Vec<_> = changes.into_iter().collect();
+            changes.retain(|queue, change| !queue.is_reserved() && change.has_counts());
+            let mut total = PastSlot::default();
+            changes.values().for_each(|change| total.add(change, 1.0));
             for ring in [&mut state.hour, &mut state.day] {
                 ring.add(state.last.at, reading.at, &total, &changes);
             }
@@ -300,14 +282,12 @@ mod tests {
     /// 10:00 UTC of some day, in milliseconds.
     const TEN: i64 = 1_700_042_400_000;
 
-    fn queue(name: &str) -> QueueName {
-        QueueName::new(name).unwrap()
-    }
+    const MINUTE: i64 = 60_000;
 
-    fn stats(name: &str, done: u64, skipped: u64) -> QueueStats {
-        let mut stats = QueueStats::empty(queue(name));
+    fn stats(name: &str, done: u64) -> QueueStats {
+        let mut stats = QueueStats::empty(QueueName::new(name).unwrap());
         let mut totals = dq_core::Totals::default();
-        (totals.done, totals.skipped) = (done, skipped);
+        totals.done = done;
         stats.totals = Some(totals);
         stats
     }
@@ -329,55 +309,53 @@ mod tests {
         watch.record(Timestamp::from_millis(at), stats, runners, []);
     }
 
-    /// Watched slots as (minutes ago, done, failed).
-    fn hour(watch: &Watch, queue: Option<&QueueName>, now: i64) -> Vec<(usize, f64, f64)> {
-        let (_, slots) = lock(&watch.state).hour.view(queue, now);
-        assert_eq!(slots.len(), 60);
-        let slots = slots.iter().rev().enumerate();
+    /// Returns the last hour's watched slots as (minutes ago, done, failed).
+    fn hour(watch: &Watch, queue: Option<&str>, now: i64) -> Vec<(usize, f64, f64)> {
+        let queue = queue.map(|name| QueueName::new(name).unwrap());
+        let past = watch.past(queue.as_ref(), PastWindow::Hour, Timestamp::from_millis(now));
+        assert_eq!(past.slots.len(), 60);
+        let slots = past.slots.iter().rev().enumerate();
         slots.filter_map(|(ago, slot)| slot.map(|slot| (ago, slot.done, slot.failed))).collect()
     }
 
     #[test]
     fn what_happens_between_two_readings_is_in_the_minutes_between_them() {
         let watch = Watch::default();
-        record(&watch, TEN, &[stats("A", 1_000, 0)], &[]);
+        record(&watch, TEN, &[stats("A", 1_000)], &[]);
         assert_eq!(hour(&watch, None, TEN), []);
-        record(&watch, TEN + 90_000, &[stats("A", 1_020, 10), stats("B", 3, 0)], &[]);
-        assert_eq!(hour(&watch, None, TEN + 90_000), [(0, 11.0, 0.0), (1, 22.0, 0.0)]);
-        let b = queue("B");
-        assert_eq!(hour(&watch, Some(&b), TEN + 90_000), [(0, 1.0, 0.0), (1, 2.0, 0.0)]);
+        let now = TEN + 90_000;
+        record(&watch, now, &[stats("A", 1_030), stats("B", 3)], &[]);
+        assert_eq!(hour(&watch, None, now), [(0, 11.0, 0.0), (1, 22.0, 0.0)]);
+        assert_eq!(hour(&watch, Some("B"), now), [(0, 1.0, 0.0), (1, 2.0, 0.0)]);
         // An hour later only the day still has it.
-        record(&watch, TEN + 120_000, &[stats("A", 1_020, 10), stats("B", 3, 0)], &[]);
-        assert_eq!(hour(&watch, None, TEN + 62 * 60_000), []);
-        let (_, day) = lock(&watch.state).day.view(None, TEN + 62 * 60_000);
+        let later = TEN + 62 * MINUTE;
+        assert_eq!(hour(&watch, None, later), []);
+        let day = watch.past(None, PastWindow::Day, Timestamp::from_millis(later)).slots;
         let seen: Vec<_> = day.iter().flatten().map(|slot| (slot.done, slot.watched)).collect();
-        assert_eq!(seen, [(33.0, Duration::from_secs(120))]);
+        assert_eq!(seen, [(33.0, Duration::from_secs(90))]);
     }
 
     #[test]
-    fn a_time_without_readings_is_a_gap_and_a_reading_that_comes_late_is_left_out() {
+    fn a_time_without_readings_is_a_gap_and_a_late_or_smaller_reading_counts_nothing() {
         let watch = Watch::default();
-        record(&watch, TEN, &[stats("A", 0, 0)], &[]);
-        record(&watch, TEN + 60_000, &[stats("A", 6, 0)], &[]);
-        record(&watch, TEN + MAX_READING_GAP + 60_001, &[stats("A", 900, 0)], &[]);
-        record(&watch, TEN + MAX_READING_GAP + 120_001, &[stats("A", 912, 0)], &[]);
-        record(&watch, TEN + MAX_READING_GAP + 60_000, &[stats("A", 800, 0)], &[]);
-        let seen = hour(&watch, None, TEN + MAX_READING_GAP + 120_001);
+        let after_gap = TEN + MINUTE + MAX_READING_GAP + 1;
+        for (at, done) in [
+            (TEN, 0),
+            (TEN + MINUTE, 6),
+            (after_gap, 900),
+            (after_gap + MINUTE, 912),
+            (after_gap + MINUTE - 1, 800),
+            (after_gap + 2 * MINUTE, 0),
+            (after_gap + 3 * MINUTE, 0),
+        ] {
+            record(&watch, at, &[stats("A", done)], &[]);
+        }
+        let seen = hour(&watch, None, after_gap + 3 * MINUTE);
         let minutes: Vec<_> = seen.iter().map(|(ago, ..)| *ago).collect();
-        // Minutes 2 to 6 ago are missing.
-        assert_eq!(minutes, [0, 1, 7], "{seen:?}");
+        // Minutes 4 to 8 ago are missing.
+        assert_eq!(minutes, [0, 1, 2, 3, 9], "{seen:?}");
         let sum: f64 = seen.iter().map(|(_, done, _)| done).sum();
         assert!((sum - 18.0).abs() < 1e-9, "{seen:?}");
-    }
-
-    #[test]
-    fn totals_that_begin_again_count_nothing() {
-        let watch = Watch::default();
-        record(&watch, TEN, &[stats("A", 500, 0)], &[]);
-        record(&watch, TEN + 60_000, &[stats("A", 4, 0)], &[]);
-        record(&watch, TEN + 120_000, &[stats("A", 9, 0)], &[]);
-        let now = TEN + 120_000;
-        assert_eq!(hour(&watch, None, now), [(1, 5.0, 0.0), (2, 0.0, 0.0)]);
     }
 
     #[test]
@@ -388,22 +366,22 @@ mod tests {
         // A runner started since then adds all its failures; one that was away adds none.
         let new = runner("new", TEN + 30_000, 4);
         let back = runner("back", long_ago, 9_000);
-        record(&watch, TEN + 60_000, &[], &[runner("one", long_ago, 703), new, back]);
-        assert_eq!(hour(&watch, None, TEN + 60_000), [(1, 0.0, 7.0)]);
+        record(&watch, TEN + MINUTE, &[], &[runner("one", long_ago, 703), new, back]);
+        assert_eq!(hour(&watch, None, TEN + MINUTE), [(1, 0.0, 7.0)]);
         // A runner that leaves subtracts nothing, even if another one takes its name.
         let again = runner("new", TEN + 90_000, 1);
-        record(&watch, TEN + 120_000, &[], &[runner("back", long_ago, 9_002), again]);
-        assert_eq!(hour(&watch, None, TEN + 120_000), [(1, 0.0, 3.0), (2, 0.0, 7.0)]);
+        record(&watch, TEN + 2 * MINUTE, &[], &[runner("back", long_ago, 9_002), again]);
+        assert_eq!(hour(&watch, None, TEN + 2 * MINUTE), [(1, 0.0, 3.0), (2, 0.0, 7.0)]);
     }
 
     #[test]
     fn a_slot_holds_a_bounded_number_of_queues_and_the_total_has_all() {
         let watch = Watch::default();
-        let all = |done| -> Vec<_> {
-            (0..=MAX_QUEUES).map(|number| stats(&format!("Q{number}"), done, 0)).collect()
-        };
-        record(&watch, TEN, &all(0), &[]);
-        record(&watch, TEN + 60_000, &all(1), &[]);
+        for (at, done) in [(TEN, 0), (TEN + MINUTE, 1)] {
+            let all: Vec<_> =
+                (0..=MAX_QUEUES).map(|number| stats(&format!("Q{number}"), done)).collect();
+            record(&watch, at, &all, &[]);
+        }
         let sum: f64 = hour(&watch, None, TEN).iter().map(|(_, done, _)| done).sum();
         assert!((sum - 1_001.0).abs() < 1e-9, "{sum}");
         assert_eq!(lock(&watch.state).hour.slots[0].queues.len(), MAX_QUEUES);

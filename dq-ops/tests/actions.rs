@@ -7,8 +7,9 @@ use dq_core::{
     VirtualClock,
 };
 use dq_ops::{Actor, BulkAction, Ops, OpsError, Role, ScheduleRequest, ScheduleResult};
+use serde_json::json;
 
-use crate::fixture::{Fixture, queue, with_key_prefix};
+use crate::fixture::{Fixture, filter, queue};
 
 #[tokio::test]
 async fn dead_jobs_are_grouped_by_errors_that_differ_in_numbers() {
@@ -71,7 +72,7 @@ async fn an_expected_number_limits_a_bulk_that_cannot_be_counted() {
         request.due = Due::After(1.hours());
         session.schedule(&mail, request).await.unwrap();
     }
-    let filter = with_key_prefix("a");
+    let filter = filter(json!({"key_prefix": "a"}));
 
     let count = session.count(&mail, BulkAction::Cancel, &filter).await.unwrap();
     assert_eq!((count.matching, count.complete), (0, false));

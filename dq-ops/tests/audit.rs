@@ -7,8 +7,9 @@ use dq_ops::{
     Actor, AuditOutcome, BulkAction, JobFilter, Ops, OpsError, Role, ScheduleDefinition,
     ScheduleRequest, SimulationRequest,
 };
+use serde_json::json;
 
-use crate::fixture::{Fixture, START, at, key, queue, with_error};
+use crate::fixture::{Fixture, START, at, filter, key, queue};
 use crate::schedules::nightly;
 
 /// Refused changes leave entries, too.
@@ -100,7 +101,7 @@ async fn a_write_whose_caller_goes_away_is_in_the_audit() {
 async fn the_audit_keeps_little_of_what_a_caller_wrote() {
     let fixture = Fixture::new().await;
     let long = "a\u{85}".repeat(100_000);
-    let filter = with_error(&long);
+    let filter = filter(json!({"error": long}));
     let mut request = ScheduleRequest::new("1");
     request.key = Some(long.clone());
     let mut definition = ScheduleDefinition::default();

@@ -94,7 +94,7 @@ impl Fixture {
         }
     }
 
-    /// Announces a runner for a week. `fields` replace those of an idle runner without queues.
+    /// Announces a runner for a week: an idle one without queues, but with these fields.
     pub(crate) async fn announce(&self, name: &str, fields: Value) {
         let mut info = json!({
             "format": 1, "host": "h", "pid": 7, "version": "0.1.0", "started": 1_000,
@@ -127,16 +127,8 @@ pub(crate) fn key(text: &str) -> Target {
     parse_target(&format!("key:{text}")).unwrap()
 }
 
-pub(crate) fn with_error(text: &str) -> JobFilter {
-    let mut filter = JobFilter::default();
-    filter.error = Some(text.to_owned());
-    filter
-}
-
-pub(crate) fn with_key_prefix(text: &str) -> JobFilter {
-    let mut filter = JobFilter::default();
-    filter.key_prefix = Some(text.to_owned());
-    filter
+pub(crate) fn filter(fields: Value) -> JobFilter {
+    serde_json::from_value(fields).unwrap()
 }
 
 /// A runner's announcement of the queue `MAIL`.

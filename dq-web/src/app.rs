@@ -14,27 +14,25 @@ use tokio::sync::watch;
 use crate::auth::Auth;
 use crate::cached::Cached;
 use crate::live::Live;
-use crate::readiness::Readiness;
 
-/// How long a forecast for all queues stays cached.
+/// How long a forecast of all queues is kept.
 const FORECAST_AGE: Duration = Duration::from_secs(15);
 
-/// Timeout of an API request for the hourly forecast of all queues.
+/// How long a program waits for the forecast of all queues.
 const FORECASTS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a page waits for the forecast of the next day.
 const DAY_AHEAD_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Queue limit of a page's forecast, because each queue costs a store call.
+/// Queues in that forecast at most, because each costs a store call.
 const FORECAST_QUEUES: usize = 50;
 
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-/// Time between overview readings while nobody looks. They keep the charts of the past free of
-/// gaps.
+/// Time between overview readings while nobody looks, so that the charts of the past have no gaps.
 const WATCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Upper bound of that time for slow stores. Below it, readings take at most 1 % of the time.
+/// Longest interval, for slow stores. Below it, readings take at most 1 % of the time.
 const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(240);
 
 /// How long a page waits for a check. On RabbitMQ, a check sends a message through the broker.
@@ -68,26 +66,30 @@ struct Shared {
     ops: Ops,
     auth: Auth,
     live: Live,
-    readiness: Readiness,
+    /// Whether the store answers, kept so that frequent probes do not load it.
+    store_answers: Cached<bool>,
     day_ahead: Cached<Option<DayAhead>>,
-    /// The latest forecasts, by window. The lock is held while one is read, so that many pages
-    /// cause one call.
+    /// The latest forecasts, by window. The lock is held during a read, so that many pages cause
+    /// one.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
     /// Held during an API check.
     check_turn: tokio::sync::Mutex<()>,
-    /// The last page check and its start time. A blocking mutex suffices: it is held for
-    /// microseconds and never across an await.
+    /// The last page check and its start time. This mutex is never held across an await.
     check: Mutex<Option<(Instant, watch::Receiver<CheckResult>)>>,
 }
 
 impl App {
     pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
-        let readiness = Readiness::new(stop.clone());
-        let live = Live::new(ops.clone(), stop);
-        let day_ahead = Cached::new(FORECAST_AGE);
-        let (forecasts, check_turn, check) = Default::default();
-        let shared = Shared { ops, auth, live, readiness, day_ahead, forecasts, check_turn, check };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared {
+            live: Live::new(ops.clone(), stop),
+            ops,
+            auth,
+            store_answers: Cached::new(Duration::from_secs(1)),
+            day_ahead: Cached::new(FORECAST_AGE),
+            forecasts: Default::default(),
+            check_turn: Default::default(),
+            check: Default::default(),
+        });
         // A router built outside a runtime watches only while somebody looks.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(watch(Arc::downgrade(&shared)));
@@ -107,14 +109,13 @@ impl App {
         &self.shared.live
     }
 
-    pub(crate) fn readiness(&self) -> &Readiness {
-        &self.shared.readiness
+    pub(crate) fn store_answers(&self) -> &Cached<bool> {
+        &self.shared.store_answers
     }
 
-    /// Runs a check for a program; `None` on timeout.
+    /// Runs a check for a program, one at a time; `None` on timeout.
     ///
-    /// The result is never kept, because the caller may have just mended something. Checks run one
-    /// at a time, because they can be expensive.
+    /// The result is not kept, because the caller may have just mended something.
     pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
         let check = async {
             let _turn = self.shared.check_turn.lock().await;
@@ -125,9 +126,9 @@ impl App {
 
     /// Returns the findings for a page; `None` if the check is slow.
     ///
-    /// A slow check goes on, and a later call gets its result. Concurrent calls share one check.
+    /// A slow check goes on, and a later call gets its result. Concurrent calls share a check.
     pub(crate) async fn check_for_page(&self, session: &Session) -> Option<Vec<FindingView>> {
-        // A quick result is not kept: if you mend something and look again, you see the effect.
+        // A quick result is not kept either.
         let is_usable = |(began, check): &(Instant, watch::Receiver<CheckResult>)| {
             match &*check.borrow() {
                 Some((ended, _)) => {
@@ -151,12 +152,11 @@ impl App {
             }
             current.as_ref()?.1.clone()
         };
-        let complete =
-            tokio::time::timeout(PAGE_CHECK_TIMEOUT, check.wait_for(Option::is_some)).await;
-        complete.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone())
+        let ended = tokio::time::timeout(PAGE_CHECK_TIMEOUT, check.wait_for(Option::is_some));
+        ended.await.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone())
     }
 
-    /// The forecast for all queues. Reads run one at a time, and per window every few seconds.
+    /// Returns the forecast of all queues, read one at a time and at most every few seconds.
     pub(crate) async fn forecasts(
         &self,
         session: &Session,
@@ -179,8 +179,8 @@ impl App {
         })
     }
 
-    /// Jobs due per hour in the next 24 hours, for the queues with the most scheduled jobs. `None`
-    /// if the store cannot tell, or not quickly. Pages share a reading for a few seconds.
+    /// Returns the jobs due per hour in the next 24 hours, for the queues with the most scheduled
+    /// jobs; `None` if the store cannot tell, or not quickly.
     pub(crate) async fn day_ahead(
         &self,
         session: &Session,
@@ -198,10 +198,8 @@ impl App {
             let mut counts = vec![0; 24];
             let forecasts = queues.iter().map(|queue| session.forecast(&queue.queue, DAY, 24));
             for forecast in join_all(forecasts).await {
-                counts
-                    .iter_mut()
-                    .zip(&forecast.ok()?.counts)
-                    .for_each(|(sum, count)| *sum += count);
+                let hours = counts.iter_mut().zip(forecast.ok()?.counts);
+                hours.for_each(|(sum, count)| *sum += count);
             }
             Some(DayAhead { counts, omitted })
         };
@@ -210,8 +208,7 @@ impl App {
     }
 }
 
-/// Reads the overview now and then while nobody else does, until the router is gone. The charts of
-/// the past show what happened between readings.
+/// Reads the overview now and then while nobody else does, until the router is gone.
 async fn watch(shared: Weak<Shared>) {
     let mut pause = Duration::ZERO;
     loop {
@@ -222,7 +219,7 @@ async fn watch(shared: Weak<Shared>) {
             continue;
         }
         let began = Instant::now();
-        // A failed reading leaves a gap in these charts.
+        // A failed reading leaves a gap in the charts of the past.
         let _ = ops.session(Actor::new("watch", Role::Viewer)).overview().await;
         pause = pause.max(began.elapsed() * 100).min(WATCH_INTERVAL_MAX);
     }

@@ -13,13 +13,13 @@ use dq_ops::{Actor, Role};
 use futures_util::future::BoxFuture;
 use subtle::ConstantTimeEq;
 
-/// Minimum length of a token in bytes.
+/// Shortest token, in bytes.
 const MIN_TOKEN: usize = 16;
 
-/// Minimum length of a password in bytes.
+/// Shortest password, in bytes.
 const MIN_PASSWORD: usize = 8;
 
-/// Authentication method of a router. Every router needs one.
+/// Authenticates the requests to a router. Every router needs one.
 ///
 /// Programs send a token as `Authorization: Bearer`. Browsers send it as the HTTP Basic password,
 /// with any user name. The server sets no cookies.
@@ -28,10 +28,13 @@ pub struct Auth(Kind);
 
 #[derive(Clone)]
 enum Kind {
+    /// Actors with their tokens.
     Tokens(Vec<(String, Actor)>),
+    /// Actors with their passwords.
     Basic(Vec<(String, Actor)>),
     TrustedHeader(HeaderName, Arc<RoleOf>),
     Custom(Arc<Custom>),
+    /// A token.
     Loopback(String),
 }
 
@@ -156,15 +159,13 @@ impl Auth {
     }
 
     /// Returns the request's host if the loopback token is right but the host is not this machine.
-    pub(crate) fn refused_host(&self, headers: &HeaderMap) -> Option<String> {
+    pub(crate) fn refused_host<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let Kind::Loopback(secret) = &self.0 else { return None };
-        let token = token_of(headers)?;
-        let is_refused = is_equal(secret, &token) && !is_loopback_host(headers);
-        let host = || headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        is_refused.then(|| host().to_owned())
+        let host = host_of(headers);
+        (is_equal(secret, &token_of(headers)?) && !is_loopback(host)).then_some(host)
     }
 
-    /// Returns who makes a request; `None` if that is not known.
+    /// Returns the request's actor; `None` if the credentials are missing or wrong.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Option<Actor> {
         match &self.0 {
             Kind::Tokens(tokens) => {
@@ -188,8 +189,9 @@ impl Auth {
             }
             Kind::Custom(authenticate) => authenticate(headers.clone()).await,
             Kind::Loopback(secret) => {
-                let token = token_of(headers).filter(|_| is_loopback_host(headers))?;
-                is_equal(secret, &token).then(|| Actor::new("local", Role::Admin))
+                let is_local = is_loopback(host_of(headers));
+                let is_known = is_equal(secret, &token_of(headers)?) && is_local;
+                is_known.then(|| Actor::new("local", Role::Admin))
             }
         }
     }
@@ -259,9 +261,13 @@ fn basic_of(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// Whether the request names this machine as its host.
-fn is_loopback_host(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+/// Returns the host that a request names; empty if it names none.
+fn host_of(headers: &HeaderMap) -> &str {
+    headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
+}
+
+/// Whether a host, with or without a port, is this machine.
+fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
@@ -274,13 +280,15 @@ fn is_loopback_host(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            let name = HeaderName::try_from(*name).unwrap();
-            headers.append(name, value.parse().unwrap());
-        }
-        headers
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let header = |&(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), value.parse().unwrap())
+        };
+        pairs.iter().map(header).collect()
+    }
+
+    async fn actor_of(auth: &Auth, authorization: &str) -> Option<Actor> {
+        auth.authenticate(&headers(&[("authorization", authorization)])).await
     }
 
     fn basic(user: &str, password: &str) -> String {
@@ -292,11 +300,10 @@ mod tests {
         let (ann, bob) = (Actor::new("ann", Role::Viewer), Actor::new("bob", Role::Admin));
         let auth = Auth::token(ann.clone(), "0123456789abcdef").unwrap();
         let auth = auth.and_token(bob.clone(), "fedcba9876543210").unwrap();
-        let of = async |value: &str| auth.authenticate(&headers(&[("authorization", value)])).await;
-        assert_eq!(of("Bearer 0123456789abcdef").await, Some(ann));
-        assert_eq!(of(&basic("x", "fedcba9876543210")).await, Some(bob));
+        assert_eq!(actor_of(&auth, "Bearer 0123456789abcdef").await, Some(ann));
+        assert_eq!(actor_of(&auth, &basic("x", "fedcba9876543210")).await, Some(bob));
         for wrong in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Basic ====", "bearer"] {
-            assert_eq!(of(wrong).await, None, "{wrong:?}");
+            assert_eq!(actor_of(&auth, wrong).await, None, "{wrong:?}");
         }
         assert_eq!(auth.authenticate(&HeaderMap::new()).await, None);
         for wrong in ["", "0123456789abcdef\n", " 0123456789abcdef", "0123456789abcdeü"] {
@@ -309,9 +316,9 @@ mod tests {
         let users = ["ann", "bob"]
             .map(|name| (Actor::new(name, Role::Reader), format!("password of {name}")));
         let auth = Auth::basic(users).unwrap();
-        let of = async |value: &str| auth.authenticate(&headers(&[("authorization", value)])).await;
-        assert_eq!(of(&basic("ann", "password of ann")).await.unwrap().name(), "ann");
-        assert_eq!(of(&basic("ann", "password of bob")).await, None);
+        let ann = actor_of(&auth, &basic("ann", "password of ann")).await;
+        assert_eq!(ann.unwrap().name(), "ann");
+        assert_eq!(actor_of(&auth, &basic("ann", "password of bob")).await, None);
         assert!(Auth::basic([]).is_err());
         assert!(Auth::basic([(Actor::new("a:b", Role::Admin), "long enough".to_owned())]).is_err());
     }
@@ -343,7 +350,7 @@ mod tests {
             let found = auth.authenticate(&headers).await;
             assert_eq!(found.is_some(), allowed, "{host}");
             let refused = auth.refused_host(&headers);
-            assert_eq!(refused.as_deref(), (!allowed).then_some(host));
+            assert_eq!(refused, (!allowed).then_some(host));
         }
         assert_ne!(auth.generated_token(), Auth::loopback().generated_token());
     }

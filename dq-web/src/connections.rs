@@ -1,5 +1,7 @@
-//! Accepts connections within limits. Without them, an unauthenticated client can hold any number
-//! of connections forever, by sending half a header or by reading no response.
+//! Accepts connections within limits.
+//!
+//! Without limits, an unauthenticated client can hold any number of connections forever, by sending
+//! half a header or by reading no response.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,14 +16,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
-/// What one client, or all of them, may hold.
+/// Limits for one client and for all.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// How long a request header may take to arrive, from the end of the previous request.
     pub(crate) header: Duration,
     /// How long a client may read nothing of a response.
     pub(crate) write: Duration,
-    /// Maximum number of connections; more wait for a free place.
+    /// Connections at once; more wait for a free place.
     pub(crate) connections: usize,
     /// How long requests may take to finish after shutdown begins.
     pub(crate) grace: Duration,
@@ -58,14 +60,11 @@ pub(crate) async fn serve(
                 let connection = builder.serve_connection(stream, service);
                 let mut stop = stop.subscribe();
                 connections.spawn(async move {
-                    let stopped = async move {
-                        // Fails if the server is gone.
-                        let _ = stop.wait_for(|stop| *stop).await;
-                    };
                     let mut connection = pin!(connection);
                     tokio::select! {
                         ended = connection.as_mut() => return ended,
-                        () = stopped => connection.as_mut().graceful_shutdown(),
+                        // An error means that the server is gone.
+                        _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
                     }
                     connection.await
                 });
@@ -91,7 +90,12 @@ mod tests {
 
     use super::*;
 
+    const SHORT: Duration = Duration::from_millis(100);
     const LONG: Duration = Duration::from_secs(600);
+    const PATIENT: Limits = Limits { header: LONG, write: LONG, connections: 1, grace: LONG };
+
+    const HALF: &str = "GET / HTTP/1.1\r\nhost:";
+    const LARGE: &str = "GET /large HTTP/1.1\r\nhost: h\r\n\r\n";
 
     async fn start(limits: Limits) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -114,45 +118,33 @@ mod tests {
         stream
     }
 
-    const WHOLE: &str = "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
-    const HALF: &str = "GET / HTTP/1.1\r\nhost:";
-
-    #[tokio::test]
-    async fn half_a_header_does_not_hold_a_connection() {
-        let header = Duration::from_millis(100);
-        let limits = Limits { header, write: LONG, connections: 1, grace: LONG };
-        let (address, _end, _server) = start(limits).await;
-        let mut half = send(address, HALF).await;
-        // Waits for the only connection.
-        let mut whole = send(address, WHOLE).await;
-        let mut answer = String::new();
-        whole.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.ends_with("served"), "{answer}");
-        let _ = half.read_to_end(&mut Vec::new()).await;
+    async fn assert_serves(address: SocketAddr) {
+        let request = "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        let mut response = String::new();
+        send(address, request).await.read_to_string(&mut response).await.unwrap();
+        assert!(response.ends_with("served"), "{response}");
     }
 
     #[tokio::test]
-    async fn a_client_that_reads_nothing_does_not_hold_a_connection() {
-        let write = Duration::from_millis(100);
-        let limits = Limits { header: LONG, write, connections: 1, grace: LONG };
-        let (address, _end, _server) = start(limits).await;
-        let _deaf = send(address, "GET /large HTTP/1.1\r\nhost: h\r\n\r\n").await;
-        let mut whole = send(address, WHOLE).await;
-        let mut answer = String::new();
-        whole.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.ends_with("served"), "{answer}");
+    async fn a_slow_client_does_not_hold_the_only_connection() {
+        for (limits, slow) in [
+            (Limits { header: SHORT, ..PATIENT }, HALF),
+            // The client reads nothing of the response.
+            (Limits { write: SHORT, ..PATIENT }, LARGE),
+        ] {
+            let (address, _end, _server) = start(limits).await;
+            let _slow = send(address, slow).await;
+            assert_serves(address).await;
+        }
     }
 
     #[tokio::test]
     async fn half_a_header_does_not_hold_the_shutdown() {
-        let grace = Duration::from_millis(100);
-        let limits = Limits { header: LONG, write: LONG, connections: 10, grace };
-        let (address, end, server) = start(limits).await;
+        let (address, end, server) =
+            start(Limits { connections: 10, grace: SHORT, ..PATIENT }).await;
         let _half = send(address, HALF).await;
         // Connections are accepted in order, so the server has the previous one.
-        let mut whole = send(address, WHOLE).await;
-        let mut answer = String::new();
-        whole.read_to_string(&mut answer).await.unwrap();
+        assert_serves(address).await;
         end.send(()).unwrap();
         server.await.unwrap();
     }

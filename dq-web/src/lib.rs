@@ -44,7 +44,6 @@ mod live;
 mod metrics;
 mod pages;
 mod problem;
-mod readiness;
 mod serve;
 
 pub use auth::Auth;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use dq_core::JobState;
 use dq_ops::{Overview, QueueSummary, Session};
 
 use crate::problem::Result;
@@ -52,12 +53,8 @@ fn render(overview: &Overview) -> String {
     text += "# TYPE dq_queue_jobs gauge\n";
     for queue in &overview.queues {
         let name = escaped(queue.queue.as_str());
-        for (state, count) in [
-            ("scheduled", queue.scheduled),
-            ("ready", queue.ready),
-            ("running", queue.running),
-            ("dead", queue.dead),
-        ] {
+        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+            let count = queue.count(state).unwrap_or(0);
             let _ = writeln!(text, "dq_queue_jobs{{queue=\"{name}\",state=\"{state}\"}} {count}");
         }
     }

@@ -18,8 +18,7 @@ use tokio::task::JoinSet;
 
 /// Queues that share the pending jobs.
 const QUEUES: u64 = 10;
-/// The queue with claimed jobs.
-const WORK: &str = "WORK";
+
 /// Time between page reads: the interval of the events that trigger them.
 const REFRESH: Duration = Duration::from_secs(2);
 
@@ -45,10 +44,10 @@ async fn schedule(dq: &Dq, queue: &str, number: u64, due: impl Fn(u64) -> Due) {
     }
 }
 
-/// Claims and settles all due jobs; returns jobs per second.
+/// Schedules, claims and settles jobs; returns jobs per second.
 async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
-    schedule(dq, WORK, jobs, |_| Due::NOW).await;
-    let wants = [Want::new(QueueName::new(WORK).unwrap(), 100, 10.minutes())];
+    schedule(dq, "WORK", jobs, |_| Due::NOW).await;
+    let wants = [Want::new(QueueName::new("WORK").unwrap(), 100, 10.minutes())];
     let (began, mut done) = (Instant::now(), 0);
     while done < jobs {
         let params = ClaimParams::new(&wants, 100, "cost");
@@ -66,43 +65,27 @@ async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
     jobs as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A window on the overview, which listens to events and reads the page again and again.
-struct OpenPage(JoinSet<()>);
-
-impl OpenPage {
-    /// Opens the page; returns after its first event.
-    async fn open(fixture: &Arc<Fixture>) -> Self {
-        let address = fixture.address;
-        let (mut stream, _) = events::wait_for(address, "", "event: overview").await;
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut part = [0; 4096];
-            loop {
-                while stream.read(&mut part).await.unwrap() > 0 {}
-                // The server ends a stream after some seconds; browsers then reconnect.
-                stream = events::open(address, "").await;
-            }
-        });
-        Self::read(fixture).await;
-        let fixture = Arc::clone(fixture);
-        tasks.spawn(async move {
-            loop {
-                tokio::time::sleep(REFRESH).await;
-                Self::read(&fixture).await;
-            }
-        });
-        Self(tasks)
-    }
-
-    async fn read(fixture: &Fixture) {
-        assert_eq!(fixture.get(ADMIN, "/").await.status, 200);
-    }
-
-    /// Closes the page, which must still be open.
-    fn close(mut self) {
-        let ended = self.0.try_join_next();
-        assert!(ended.is_none(), "the events or the page could not be read: {ended:?}");
-    }
+/// Does what an open overview does: listens to events, and reads the page again and again.
+async fn open_page(fixture: &Arc<Fixture>) -> JoinSet<()> {
+    let (mut events, _) = events::wait_for(fixture.address, "", "event: overview").await;
+    let mut tasks = JoinSet::new();
+    let address = fixture.address;
+    tasks.spawn(async move {
+        let mut part = [0; 4096];
+        loop {
+            while events.read(&mut part).await.unwrap() > 0 {}
+            // The server ends a stream after some seconds; browsers then reconnect.
+            events = events::open(address, "").await;
+        }
+    });
+    let fixture = Arc::clone(fixture);
+    tasks.spawn(async move {
+        loop {
+            assert_eq!(fixture.get(ADMIN, "/").await.status, 200);
+            tokio::time::sleep(REFRESH).await;
+        }
+    });
+    tasks
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -114,15 +97,15 @@ fn median(mut values: Vec<f64>) -> f64 {
 async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> String {
     let dq = Dq::connect(url).await.unwrap();
     for queue in 0..QUEUES {
-        let due =
-            |number: u64| Due::After(1.days() + Duration::from_millis(number * 17 % 86_400_000));
+        let day = 86_400_000;
+        let due = |number: u64| Due::After(Duration::from_millis(day + number * 17 % day));
         schedule(&dq, &format!("PENDING_{queue}"), plan.pending / QUEUES, due).await;
     }
     let fixture = Arc::new(Fixture::of(dq.clone(), directory).await);
+    let Plan { pending, requests, claimed, rounds } = *plan;
     let mut table = format!(
-        "{name}, {} pending jobs, {} requests of each page\n\n| Page | p50 ms | p99 ms | max ms |\n\
-         |---|---|---|---|\n",
-        plan.pending, plan.requests
+        "{name}, {pending} pending jobs, {requests} requests of each page\n\n\
+         | Page | p50 ms | p99 ms | max ms |\n|---|---|---|---|\n"
     );
     let bearer = format!("Bearer {ADMIN}");
     for page in [
@@ -138,12 +121,11 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
         "/v1/overview",
         "/v1/queues/PENDING_0/jobs?limit=100",
     ] {
-        let mut times = Vec::with_capacity(plan.requests);
-        for _ in 0..plan.requests {
+        let mut times = Vec::new();
+        for _ in 0..requests {
             let began = Instant::now();
-            // `send` repeats the request until a slow check is on the page. This measures the page
-            // without it.
-            let reply = fixture.raw("GET", page, &[("authorization", &bearer)], b"").await;
+            // Unlike `get`, `raw` does not repeat the request while a check runs.
+            let reply = fixture.raw("GET", page, &[("authorization", &bearer)], "").await;
             assert_eq!(reply.status, 200, "{page}: {reply:?}");
             times.push(began.elapsed().as_secs_f64() * 1_000.0);
         }
@@ -153,13 +135,14 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
         let _ = writeln!(table, "| `{page}` | {p50:.1} | {p99:.1} | {max:.1} |");
     }
     // The first round warms up.
-    claim_rate(&dq, plan.claimed).await;
+    claim_rate(&dq, claimed).await;
     let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..plan.rounds {
-        without.push(claim_rate(&dq, plan.claimed).await);
-        let page = OpenPage::open(&fixture).await;
-        with.push(claim_rate(&dq, plan.claimed).await);
-        page.close();
+    for _ in 0..rounds {
+        without.push(claim_rate(&dq, claimed).await);
+        let mut page = open_page(&fixture).await;
+        with.push(claim_rate(&dq, claimed).await);
+        let failed = page.try_join_next();
+        assert!(failed.is_none(), "the events or the page could not be read: {failed:?}");
     }
     // Compare neighbours, because the machine's other load drifts between rounds.
     let ratios = with.iter().zip(&without).map(|(with, without)| with / without).collect();
@@ -168,9 +151,8 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
     let _ = writeln!(
         table,
         "\n| Overview open | jobs claimed and settled in a second |\n|---|---|\n| no | {without:.0} |\n\
-         | yes | {with:.0} |\n\nmedians of {} rounds of {} jobs each; median of their ratios: \
-         {change:+.1} %",
-        plan.rounds, plan.claimed
+         | yes | {with:.0} |\n\nmedians of {rounds} rounds of {claimed} jobs each; median of their \
+         ratios: {change:+.1} %"
     );
     dq.close().await.unwrap();
     table

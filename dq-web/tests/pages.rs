@@ -29,7 +29,7 @@ async fn jobs_opens_on_all_queues_with_the_newest_problems_first() {
     fixture.schedule("AAA", "in-an-hour", "1", Due::After(1.hours())).await;
     fixture.schedule("AAA", "in-a-minute", "1", Due::After(1.minutes())).await;
     fixture.dead("MAIL", "died-first", "boom").await;
-    fixture.pass(5.seconds());
+    fixture.clock.advance(5.seconds());
     let job = fixture.schedule("SMS", "foreign", "1", Due::NOW).await;
     for leased in fixture.claim("SMS", "web-1").await {
         let reason = DeadReason::new(DeadKind::Quarantined, "not a job");
@@ -38,7 +38,7 @@ async fn jobs_opens_on_all_queues_with_the_newest_problems_first() {
     fixture.schedule("WORK", "runs", "1", Due::NOW).await;
     assert_eq!(fixture.claim("WORK", "web-1").await.len(), 1);
     fixture.schedule("MAIL", "late", "1", Due::NOW).await;
-    fixture.pass(5.seconds());
+    fixture.clock.advance(5.seconds());
     let jobs = page(&fixture, "/jobs").await;
     let rows = &jobs[jobs.find("id=\"rows\"").unwrap()..];
     let order = ["foreign", "died-first", "late", "runs", "in-a-minute", "in-an-hour"];
@@ -141,7 +141,7 @@ async fn the_past_is_what_this_server_has_watched_and_says_since_when() {
             fixture.settle(&job, Verdict::Done).await;
         }
     }
-    fixture.pass(60.seconds());
+    fixture.clock.advance(60.seconds());
     let hour = page(&fixture, "/").await;
     let done = chart(&hour, "Done");
     assert!(done.starts_with("aria-label=\"Done: 3\""), "{done}");
@@ -151,11 +151,11 @@ async fn the_past_is_what_this_server_has_watched_and_says_since_when() {
     let mail = page(&fixture, "/queue?name=MAIL&past=day").await;
     assert!(chart(&mail, "Done").starts_with("aria-label=\"Done: 2\""), "{mail}");
     // Six unread minutes are a gap.
-    fixture.pass(6.minutes());
+    fixture.clock.advance(6.minutes());
     let later = page(&fixture, "/").await;
     let gaps = chart(&later, "Done").matches("class=\"gap\"").count();
     assert!((58..60).contains(&gaps), "{later}");
-    fixture.pass(2.hours());
+    fixture.clock.advance(2.hours());
     let gone = page(&fixture, "/").await;
     assert!(!gone.contains("this server has watched since"), "it has for longer than an hour");
     assert_eq!(chart(&gone, "Done").matches("class=\"gap\"").count(), 60);

@@ -79,7 +79,7 @@ async fn requests_for_the_same_forecast_share_it() {
         fixture.get(VIEWER, &path).await.json()["at"].clone()
     };
     let first = at("").await;
-    fixture.pass(1.seconds());
+    fixture.clock.advance(1.seconds());
     assert_eq!(at("?window=24h").await, first);
     assert_ne!(at("?window=23h").await, first);
 }

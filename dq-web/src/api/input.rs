@@ -22,17 +22,13 @@ pub(crate) fn window_of(text: Option<&str>) -> Result<Duration> {
 }
 
 /// Splits a segment such as `MAIL:pause` at its last colon.
-pub(crate) fn split_action(segment: &str) -> Result<(&str, &str)> {
-    segment.rsplit_once(':').ok_or_else(|| {
-        Problem::bad_request("the address has no action")
-            .remedy("write the action behind a colon, such as :pause")
-    })
+pub(crate) fn split_action(segment: &str) -> (&str, &str) {
+    segment.rsplit_once(':').unwrap_or((segment, ""))
 }
 
 pub(crate) fn unknown_action(action: &str, known: &[impl AsRef<str>]) -> Problem {
     let action: String = action.chars().take(32).collect();
-    Problem::bad_request(format!("there is no action {action:?}")).remedy(format!(
-        "the actions are {}",
-        known.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ")
-    ))
+    let known: Vec<_> = known.iter().map(AsRef::as_ref).collect();
+    Problem::bad_request(format!("there is no action {action:?}"))
+        .remedy(format!("the actions are {}", known.join(", ")))
 }

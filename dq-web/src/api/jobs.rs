@@ -297,7 +297,7 @@ pub(crate) async fn act(
     Segments((queue, segment)): Segments<(String, String)>,
     JsonBody(NoFields {}): JsonBody<NoFields>,
 ) -> Result<Response> {
-    let (job, action) = split_action(&segment)?;
+    let (job, action) = split_action(&segment);
     let (queue, job) = (queue_of(&queue)?, job_of(job)?);
     match action {
         "run" => Ok(run(&session, &queue, &job).await?.into_response()),

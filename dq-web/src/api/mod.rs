@@ -12,7 +12,7 @@ mod schedules;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::ALLOW;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -81,10 +81,10 @@ async fn refuse_other_methods(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Refuses query parameters of changes, which the handlers ignore. With `?dry_run=true`, the caller
-/// believes that nothing changes while all matching jobs do.
+/// Refuses query parameters of changes, which the handlers ignore: with `?dry_run=true`, all
+/// matching jobs would change.
 async fn refuse_queries_of_changes(request: Request, next: Next) -> Response {
-    let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_change = !request.method().is_safe();
     match request.uri().query().filter(|query| is_change && !query.is_empty()) {
         Some(query) => Problem::bad_request(format!("the address has the parameters {query:?}"))
             .remedy("put what a change needs into its body")

@@ -72,7 +72,7 @@ pub(crate) async fn act(
     Segments(segment): Segments<String>,
     JsonBody(body): JsonBody<PurgeRequest>,
 ) -> Result<Response> {
-    let (queue, action) = split_action(&segment)?;
+    let (queue, action) = split_action(&segment);
     let queue = queue_of(queue)?;
     match action {
         "pause" => Ok(pause(&session, &queue).await?.into_response()),

@@ -107,7 +107,7 @@ pub(crate) async fn act(
     Segments(segment): Segments<String>,
     JsonBody(body): JsonBody<BackfillRequest>,
 ) -> Result<Response> {
-    let (schedule, action) = split_action(&segment)?;
+    let (schedule, action) = split_action(&segment);
     let name = parse_schedule(schedule)?;
     match action {
         "pause" => Ok(pause(&session, &name).await?.into_response()),

@@ -13,22 +13,6 @@ use super::chrome::{PageRequest, problem_page};
 use super::schedules;
 use crate::problem::Problem;
 
-/// Pages a form may lead back to: the `routes` in `mod.rs`. Other values lead to the overview.
-const PAGES: [&str; 12] = [
-    "./",
-    "queue",
-    "jobs",
-    "job",
-    "bulk",
-    "dead",
-    "schedules",
-    "schedule",
-    "forecast",
-    "runners",
-    "check",
-    "audit",
-];
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Fields {
@@ -117,10 +101,11 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
     })
 }
 
-/// Whether an address is a dashboard page, and not another site.
+/// Whether an address is a page of the dashboard, such as `jobs?queue=MAIL`, and no other site.
 fn is_page(address: &str) -> bool {
     let page = address.split('?').next().unwrap_or_default();
-    PAGES.contains(&page) && !address.contains(|c: char| c.is_control() || c == '\\')
+    let is_name = !page.is_empty() && page.bytes().all(|byte| byte.is_ascii_lowercase());
+    (is_name || page == "./") && !address.contains(char::is_control)
 }
 
 #[cfg(test)]
@@ -133,7 +118,7 @@ mod tests {
             assert!(is_page(page), "{page}");
         }
         for other in
-            ["", "//evil.example", "https://evil.example", "jobs/../x", "jobs\r\nx", "act", "/"]
+            ["", "//evil.example", "https://evil.example", "jobs/../x", "jobs?\r\nx", "/", "?x"]
         {
             assert!(!is_page(other), "{other}");
         }

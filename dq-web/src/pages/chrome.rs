@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
-use dq_core::{Backend, Timestamp};
+use dq_core::{Backend, JobState, Timestamp};
 use dq_ops::{Role, Session};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -210,12 +210,8 @@ impl Chrome {
     }
 
     /// Links to a queue's jobs in one state.
-    pub(super) fn jobs_link(&self, queue: &str, state: &str) -> String {
-        self.link("jobs", &[("queue", queue), ("state", state)])
-    }
-
-    pub(super) fn job_link(&self, queue: &str, id: &str) -> String {
-        self.link("job", &[("queue", queue), ("id", id)])
+    pub(super) fn jobs_link(&self, queue: &str, state: JobState) -> String {
+        self.link("jobs", &[("queue", queue), ("state", &state.to_string())])
     }
 
     pub(super) fn schedule_link(&self, name: &str) -> String {

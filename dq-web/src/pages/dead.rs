@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dq_core::QueueName;
+use dq_core::{JobState, QueueName};
 use dq_ops::{DeadGroup, QueueSummary};
 
 use super::chrome::{Chrome, PageRequest, render};

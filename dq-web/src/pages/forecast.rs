@@ -1,15 +1,14 @@
-//! What is due in the next hours, by queue.
+//! The forecast: jobs due in the next hours, by queue.
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dq_core::Timestamp;
 use dq_ops::{ForecastHour, Forecasts, QueueForecastView};
 
-use super::chart::{HEIGHT, Rect, WIDTH, bars};
+use super::chart::{Chart, bars};
 use super::chrome::{Chrome, PageRequest, render};
-use super::format::number;
+use super::format::{minute, number};
 use crate::app::{App, DAY};
 use crate::problem::Result;
 
@@ -25,16 +24,10 @@ struct Page {
     c: Chrome,
     /// Address, name and whether it is shown.
     tabs: [(String, String, bool); 3],
-    all: Option<Bars>,
-    queues: Vec<(QueueForecastView, Bars)>,
+    all: Option<Chart>,
+    queues: Vec<(QueueForecastView, Chart)>,
     omitted: usize,
     is_over: bool,
-}
-
-struct Bars {
-    total: String,
-    rects: Vec<Rect>,
-    labels: Vec<String>,
 }
 
 /// `GET forecast?window=`
@@ -52,65 +45,54 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Result
     queues.sort_by_key(|queue| std::cmp::Reverse(queue.due() + queue.overdue));
     let omitted = queues.len().saturating_sub(MAX_QUEUES);
     queues.truncate(MAX_QUEUES);
-    let bars = |queue: QueueForecastView| {
-        let bars = hours(&c, &queue.hours, queue.paused);
-        (queue, bars)
+    let chart = |queue: QueueForecastView| {
+        let chart = hours(&c, &queue.hours, queue.paused);
+        (queue, chart)
     };
-    let queues: Vec<_> = queues.into_iter().map(bars).collect();
-    let is_over = queues.iter().flat_map(|(_, bars)| &bars.rects).any(|rect| rect.class == "over");
+    let queues: Vec<_> = queues.into_iter().map(chart).collect();
+    let is_over = queues.iter().flat_map(|(_, chart)| &chart.bars).any(|bar| bar.class == "over");
     let all = all(&c, &forecasts);
     render(StatusCode::OK, &Page { c, tabs, all, queues, omitted, is_over })
 }
 
 /// Charts all queues together; `None` if nothing is due.
-fn all(c: &Chrome, forecasts: &Forecasts) -> Option<Bars> {
+fn all(c: &Chrome, forecasts: &Forecasts) -> Option<Chart> {
     let mut sums = forecasts.queues.first()?.hours.clone();
-    for hour in &mut sums {
-        (hour.due, hour.backlog) = (0, None);
-    }
-    for queue in &forecasts.queues {
-        for (sum, hour) in sums.iter_mut().zip(&queue.hours) {
-            sum.due += hour.due;
-        }
+    for (position, sum) in sums.iter_mut().enumerate() {
+        let hours = forecasts.queues.iter().filter_map(|queue| queue.hours.get(position));
+        (sum.due, sum.backlog) = (hours.map(|hour| hour.due).sum(), None);
     }
     Some(hours(c, &sums, false))
 }
 
 /// Charts hours. A paused queue's backlog does not count as overload.
-fn hours(c: &Chrome, hours: &[ForecastHour], paused: bool) -> Bars {
+fn hours(c: &Chrome, hours: &[ForecastHour], paused: bool) -> Chart {
     let counts: Vec<u64> = hours.iter().map(|hour| hour.due).collect();
     let title = |position: usize, count: u64| {
         let hour = &hours[position];
         let backlog = hour.backlog.filter(|backlog| *backlog > 0);
         let backlog = backlog.map(|left| format!(" · {} {}", number(left), c.t.left_over));
-        format!("{}: {}{}", clock(hour.from), number(count), backlog.unwrap_or_default())
+        format!("{}: {}{}", minute(hour.from), number(count), backlog.unwrap_or_default())
     };
-    let mut rects = bars(&counts, title);
-    for (rect, hour) in rects.iter_mut().zip(hours) {
+    let mut bars = bars(&counts, title);
+    for (bar, hour) in bars.iter_mut().zip(hours) {
         if !paused && hour.backlog.is_some_and(|backlog| backlog > 0) {
-            rect.class = "over";
+            "over".clone_into(&mut bar.class);
         }
     }
-    Bars { total: number(counts.iter().sum()), rects, labels: labels(c, hours) }
+    let (total, note) = (number(counts.iter().sum()), String::new());
+    Chart { bars, title: c.t.all_queues, total, labels: labels(c, hours), note }
 }
 
 /// Labels the first hour, the last, and three between.
 fn labels(c: &Chrome, hours: &[ForecastHour]) -> Vec<String> {
     let last = hours.len().saturating_sub(1);
     // A window of days gets dates, a window of hours gets times.
-    let label = |hour: &ForecastHour| match (last > 48, clock(hour.from)) {
-        (true, text) => text.get(5..10).unwrap_or(&text).to_owned(),
-        (false, text) => text.get(11..16).unwrap_or(&text).to_owned(),
+    let shown = if last > 48 { 5..10 } else { 11..16 };
+    let label = |position: usize| {
+        let text = hours.get(position).map(|hour| minute(hour.from)).unwrap_or_default();
+        text.get(shown.clone()).unwrap_or(&text).to_owned()
     };
-    let positions = (0..=4).map(|part| last * part / 4);
-    let labels = positions.map(|at| if at == 0 { c.t.now.to_owned() } else { label(&hours[at]) });
-    labels.collect()
+    let later = (1..=4).map(|part| label(last * part / 4));
+    [c.t.now.to_owned()].into_iter().chain(later).collect()
 }
-
-/// Formats a UTC time to the minute, such as `2027-01-31 10:00`.
-fn clock(at: Timestamp) -> String {
-    let text = at.to_string().replacen('T', " ", 1);
-    text.get(..16).unwrap_or(&text).to_owned()
-}
-
-const SIZE: (f64, f64) = (WIDTH, HEIGHT);

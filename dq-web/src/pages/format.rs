@@ -1,4 +1,4 @@
-//! Human-readable numbers, durations and times.
+//! Numbers, durations and times as people read them.
 
 use dq_core::Timestamp;
 use dq_ops::Quantiles;
@@ -46,6 +46,22 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
+/// Formats a UTC time to the minute, such as `2027-01-31 10:00`.
+pub(super) fn minute(at: Timestamp) -> String {
+    let text = at.to_string().replacen('T', " ", 1);
+    text.get(..16).unwrap_or(&text).to_owned()
+}
+
+/// Formats an RFC 3339 time to the second, such as `2027-03-29 02:30:00 +02:00`.
+///
+/// Jitter gives times a fraction, which is long and useless.
+pub(super) fn second(time: &str) -> String {
+    let Some((date, clock)) = time.split_once('T') else { return time.to_owned() };
+    let is_clock = |c: char| c.is_ascii_digit() || c == ':' || c == '.';
+    let zone = clock.trim_start_matches(is_clock).replace('Z', "UTC");
+    format!("{date} {} {zone}", clock.get(..8).unwrap_or(clock))
+}
+
 /// A time, relative and exact.
 #[derive(Debug, Clone)]
 pub(super) struct When {
@@ -59,17 +75,16 @@ pub(super) struct When {
 impl When {
     fn new(at: Timestamp, now: Timestamp, lang: Lang) -> Self {
         let texts = lang.texts();
-        let millis =
-            |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let (before, away, after) = match at > now {
-            true => (texts.in_before, millis(at.since(now)), texts.in_after),
-            false => (texts.ago_before, millis(now.since(at)), texts.ago_after),
+        let (before, after) = match at > now {
+            true => (texts.in_before, texts.in_after),
+            false => (texts.ago_before, texts.ago_after),
         };
-        let relative = match away {
-            0..1_000 => texts.now.to_owned(),
-            // Tenths of a second change too fast to read.
-            _ => {
-                format!("{before}{}{after}", duration(away / 1_000 * 1_000, lang).replace(".0", ""))
+        // Whole seconds: tenths change too fast to read.
+        let relative = match at.as_millis().abs_diff(now.as_millis()) / 1_000 {
+            0 => texts.now.to_owned(),
+            seconds => {
+                let away = duration(seconds * 1_000, lang).replace(".0", "");
+                format!("{before}{away}{after}")
             }
         };
         let iso = at.to_string();
@@ -123,5 +138,12 @@ mod tests {
             When::new(Timestamp::from_millis(now.as_millis() + millis), now, Lang::En).relative
         };
         assert_eq!([when(41_000), when(-5_000), when(3)], ["in 41 s", "5 s ago", "now"]);
+        for (time, shown) in [
+            ("2027-03-29T02:30:13.656+02:00", "2027-03-29 02:30:13 +02:00"),
+            ("2027-03-29T02:30:00-03:30", "2027-03-29 02:30:00 -03:30"),
+            ("2027-03-29T00:30:13.656Z", "2027-03-29 00:30:13 UTC"),
+        ] {
+            assert_eq!(second(time), shown);
+        }
     }
 }

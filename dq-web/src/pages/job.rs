@@ -27,7 +27,7 @@ struct Page {
 
 impl Page {
     fn list_href(&self) -> String {
-        self.c.jobs_link(self.job.queue.as_str(), &self.job.state.to_string())
+        self.c.jobs_link(self.job.queue.as_str(), self.job.state)
     }
 
     fn waits(&self) -> bool {
@@ -78,7 +78,7 @@ pub(super) async fn page(request: PageRequest) -> Result<Response> {
     let name = job.key.clone().unwrap_or_else(|| job.id.to_string());
     let c = request.chrome(format!("{name} · {queue}"), timeline.at);
     let page = Page {
-        state_name: state_name(&c, job.state),
+        state_name: c.state_name(job.state),
         events: timeline.events.iter().map(|event| shown_event(&c, event)).collect(),
         now: now(&c, &timeline),
         payload: detail.payload.as_ref().map(Payload::new),
@@ -97,13 +97,6 @@ fn named(request: &PageRequest) -> Result<(QueueName, Target)> {
         (None, None) => return Err(Problem::bad_request("the address names no job")),
     };
     Ok((queue, target))
-}
-
-pub(super) fn state_name(c: &Chrome, state: JobState) -> &'static str {
-    match state {
-        JobState::Ended => c.t.ev_ended,
-        state => c.t.get(&state.to_string()).unwrap_or_default(),
-    }
 }
 
 fn shown_event(c: &Chrome, event: &TimelineEvent) -> Event {

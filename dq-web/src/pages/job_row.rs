@@ -1,4 +1,4 @@
-//! What a row of a job list shows.
+//! A job in lists and in its own page's head.
 
 use dq_core::{JobId, JobState};
 use dq_ops::JobSummary;
@@ -8,11 +8,18 @@ use super::format::When;
 use super::queue_table::LATE_MS;
 
 impl Chrome {
-    pub(super) fn job_href(&self, job: &JobSummary) -> String {
-        self.job_link(job.queue.as_str(), &job.id.to_string())
+    pub(super) fn state_name(&self, state: JobState) -> &'static str {
+        match state {
+            JobState::Ended => self.t.ev_ended,
+            state => self.t.get(&state.to_string()).unwrap_or_default(),
+        }
     }
 
-    /// Returns when the job got its state.
+    pub(super) fn job_href(&self, job: &JobSummary) -> String {
+        self.link("job", &[("queue", job.queue.as_str()), ("id", &job.id.to_string())])
+    }
+
+    /// Returns the time at which the job got its state.
     pub(super) fn job_when(&self, job: &JobSummary) -> When {
         let at = match job.state {
             JobState::Dead => job.dead.as_ref().map(|dead| dead.at),

@@ -16,43 +16,33 @@ use crate::problem::{Problem, Result};
 const FEW: usize = 10;
 
 /// States in page order: problems first.
-const STATES: [(JobState, &str); 5] = [
-    (JobState::Dead, "dead"),
-    (JobState::Ready, "ready"),
-    (JobState::Running, "running"),
-    (JobState::Scheduled, "scheduled"),
-    (JobState::Ended, "ended"),
-];
+const STATES: [JobState; 5] =
+    [JobState::Dead, JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Ended];
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct Page {
     c: Chrome,
-    list: List,
-}
-
-/// The list's head: which jobs it has, and where else one can go.
-struct List {
     /// The queue; empty for all.
     queue: String,
     queue_href: String,
     queues: Vec<String>,
     tabs: Vec<Tab>,
     /// The state; empty for all.
-    state: &'static str,
+    state: String,
     find: String,
     error: String,
     contains: String,
     is_filtered: bool,
     clear: String,
-    /// The same search across all queues and states, unless this page shows it.
+    /// Links to the same search in all queues and states, unless this page shows it.
     everywhere: Option<String>,
     sections: Vec<Section>,
     empty: &'static str,
 }
 
 struct Tab {
-    class: &'static str,
+    class: String,
     name: &'static str,
     count: Option<String>,
     href: String,
@@ -61,17 +51,17 @@ struct Tab {
 
 /// The jobs of one state.
 struct Section {
-    class: &'static str,
+    state: JobState,
     name: &'static str,
     /// The sort order.
     order: &'static str,
-    /// Links to the full list, unless this page shows it.
-    all: Option<String>,
-    jobs: Vec<JobSummary>,
-    /// There may be more jobs than a listing of all queues reads.
-    is_cut: bool,
     time_label: &'static str,
     detail_label: &'static str,
+    jobs: Vec<JobSummary>,
+    /// Whether there may be more jobs than a listing of all queues reads.
+    is_cut: bool,
+    /// Links to the full list, unless this page shows it.
+    all: Option<String>,
     first: Option<String>,
     next: Option<String>,
     bulk: Vec<(&'static str, String)>,
@@ -90,26 +80,25 @@ pub(super) async fn page(request: PageRequest) -> Result<Response> {
     let overview = request.session.overview().await?;
     let mut c = request.chrome(request.t().jobs, overview.at);
     let asked = Asked::of(&request, &c)?;
-    let sections = match found(&request, &asked, &overview).await? {
-        Some(found) => {
-            if let [job] = &found.jobs[..]
-                && request.param("find").is_some_and(|find| is_exactly(job, find.trim()))
-            {
-                return Ok((StatusCode::SEE_OTHER, [(LOCATION, c.job_href(job))]).into_response());
-            }
-            let of = |(state, class): (JobState, &'static str)| {
-                let jobs = found.jobs.iter().filter(|job| job.state == state).cloned().collect();
-                Section { is_cut: !found.complete, ..section(&c, state, class, jobs) }
-            };
-            STATES.into_iter().map(of).collect()
-        }
-        None => sections(&request, &c, &asked, &overview).await?,
-    };
-    let list = list(&request, &c, &asked, &overview, sections);
     if let Some(queue) = &asked.queue {
         c.title = format!("{queue} · {}", c.t.jobs);
     }
-    render(StatusCode::OK, &Page { c, list })
+    let sections = match found(&request, &asked, &overview).await? {
+        Some(found) => {
+            if let [job] = &found.jobs[..]
+                && asked.find.is_some_and(|find| is_exactly(job, find.trim()))
+            {
+                return Ok((StatusCode::SEE_OTHER, [(LOCATION, c.job_href(job))]).into_response());
+            }
+            let section = |state| {
+                let jobs = found.jobs.iter().filter(|job| job.state == state).cloned().collect();
+                Section { is_cut: !found.complete, ..Section::new(&c, state, jobs) }
+            };
+            STATES.map(section).into()
+        }
+        None => sections(&request, &c, &asked, &overview).await?,
+    };
+    render(StatusCode::OK, &list(c, &asked, &overview, sections))
 }
 
 /// Searches all queues and states: by id, or if the address has nothing but a search text.
@@ -118,7 +107,7 @@ async fn found(
     asked: &Asked<'_>,
     overview: &Overview,
 ) -> Result<Option<JobsAnywhere>> {
-    let Some(find) = request.param("find") else { return Ok(None) };
+    let Some(find) = asked.find else { return Ok(None) };
     let is_id = find.trim().parse::<JobId>().is_ok();
     let has_nothing_else = asked.is_everywhere() && asked.kept.len() == 1;
     if !is_id && !has_nothing_else {
@@ -127,11 +116,13 @@ async fn found(
     Ok(Some(request.session.find(overview, find).await?))
 }
 
-/// What the address asks for.
+/// The request of a page's address.
 struct Asked<'a> {
     queue: Option<QueueName>,
-    state: Option<(JobState, &'static str)>,
+    state: Option<JobState>,
     filter: JobFilter,
+    find: Option<&'a str>,
+    error: Option<&'a str>,
     contains: Option<&'a str>,
     after: Option<&'a str>,
     /// The parameters that select jobs: `find`, `error` and `contains`.
@@ -142,7 +133,7 @@ impl<'a> Asked<'a> {
     fn of(request: &'a PageRequest, c: &Chrome) -> Result<Self> {
         let queue = request.param("queue").map(QueueName::new).transpose()?;
         let state_named = |name: &str| {
-            let found = STATES.into_iter().find(|(_, known)| *known == name);
+            let found = STATES.into_iter().find(|state| state.to_string() == name);
             found.ok_or_else(|| Problem::bad_request("there is no such state"))
         };
         let state = request.param("state").map(state_named).transpose()?;
@@ -152,14 +143,11 @@ impl<'a> Asked<'a> {
                 "after is a position in the list of one queue and state",
             ));
         }
+        let (find, error) = (request.param("find"), request.param("error"));
         let contains = request.param("contains").filter(|_| c.reads());
-        let kept = [
-            ("find", request.param("find")),
-            ("error", request.param("error")),
-            ("contains", contains),
-        ];
+        let kept = [("find", find), ("error", error), ("contains", contains)];
         let kept = kept.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Ok(Self { queue, state, filter: filter_of(request), contains, after, kept })
+        Ok(Self { queue, state, filter: filter_of(request), find, error, contains, after, kept })
     }
 
     /// Whether the address names neither a queue nor a state.
@@ -167,12 +155,12 @@ impl<'a> Asked<'a> {
         self.queue.is_none() && self.state.is_none()
     }
 
-    /// Returns the parameters for a listing, with or without the filter.
-    fn params<'b>(&'b self, state: Option<&'b str>, filtered: bool) -> Vec<(&'b str, &'b str)> {
+    /// Links to a listing in this queue, with these parameters.
+    fn link(&self, c: &Chrome, state: Option<JobState>, params: &[(&str, &str)]) -> String {
+        let state = state.map(|state| state.to_string());
         let queue = self.queue.as_ref().map(|queue| ("queue", queue.as_str()));
-        let state = state.map(|state| ("state", state));
-        let kept = self.kept.iter().copied().filter(|_| filtered);
-        queue.into_iter().chain(state).chain(kept).collect()
+        let base = queue.into_iter().chain(state.as_deref().map(|state| ("state", state)));
+        c.link("jobs", &base.chain(params.iter().copied()).collect::<Vec<_>>())
     }
 
     fn query(&self, state: JobState) -> JobQuery {
@@ -198,8 +186,8 @@ async fn sections(
 ) -> Result<Vec<Section>> {
     let session = &request.session;
     let mut sections = Vec::new();
-    for (state, class) in STATES {
-        let is_asked = asked.state.is_some_and(|(asked, _)| asked == state);
+    for state in STATES {
+        let is_asked = asked.state == Some(state);
         // Without a state, the page shows a few jobs of each. Ended jobs are no problem, so it has
         // them only in a search.
         let is_sample =
@@ -230,138 +218,111 @@ async fn sections(
             }
             Err(error) => return Err(error.into()),
         };
-        let is_empty = jobs.is_empty();
-        let mut section = section(c, state, class, jobs);
-        let with = |more: &[(&str, &str)]| {
-            c.link("jobs", &[&asked.params(Some(class), true)[..], more].concat())
-        };
+        let list =
+            |more: &[(&str, &str)]| asked.link(c, Some(state), &[&asked.kept[..], more].concat());
+        let mut section = Section::new(c, state, jobs);
         if is_asked {
             section.is_cut = is_cut;
-            section.first = query.after.as_ref().map(|_| with(&[]));
-            section.next = next.as_deref().map(|next| with(&[("after", next)]));
-            section.bulk = bulk_links(c, asked, class, is_empty);
+            section.first = asked.after.map(|_| list(&[]));
+            section.next = next.as_deref().map(|next| list(&[("after", next)]));
+            section.bulk = bulk_links(c, asked, &section);
         } else {
-            section.all = Some(with(&[]));
+            section.all = Some(list(&[]));
         }
         sections.push(section);
     }
     Ok(sections)
 }
 
-/// Returns the list around its sections.
-fn list(
-    request: &PageRequest,
-    c: &Chrome,
-    asked: &Asked<'_>,
-    overview: &Overview,
-    mut sections: Vec<Section>,
-) -> List {
-    let t = c.t;
-    let of_queue = |queue: &QueueSummary| match &asked.queue {
-        Some(asked) => queue.queue == *asked,
-        None => !queue.queue.is_reserved(),
-    };
-    let count = |state: &str| {
-        let counts =
-            overview.queues.iter().filter(|queue| of_queue(queue)).map(|queue| match state {
-                "scheduled" => queue.scheduled,
-                "ready" => queue.ready,
-                "running" => queue.running,
-                _ => queue.dead,
-            });
-        (!matches!(state, "" | "ended")).then(|| number(counts.sum()))
-    };
-    let state = asked.state.map_or("", |(_, state)| state);
-    let tab = |class: &'static str, name: &'static str| Tab {
-        class,
-        name,
-        count: count(class),
-        href: c.link("jobs", &asked.params(Some(class).filter(|class| !class.is_empty()), false)),
-        is_current: class == state,
-    };
-    let tabs = [("", t.all_states)].into_iter();
-    let tabs = tabs.chain(STATES.map(|(state, class)| (class, state_label(c, state))));
-    let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
-    let is_filtered = !asked.kept.is_empty();
-    sections.retain(|section| !section.jobs.is_empty() || section.first.is_some());
-    let find = request.param("find");
-    let is_everywhere = asked.is_everywhere();
-    let name = asked.queue.as_ref().map(|queue| queue.as_str().to_owned()).unwrap_or_default();
-    List {
-        queue_href: c.queue_link(&name),
-        queues: overview.queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect(),
-        tabs: tabs.map(|(class, name)| tab(class, name)).collect(),
-        state,
-        find: text("find"),
-        error: text("error"),
-        contains: asked.contains.unwrap_or_default().to_owned(),
-        is_filtered,
-        clear: c.link("jobs", &asked.params(asked.state.map(|(_, state)| state), false)),
-        everywhere: find.filter(|_| !is_everywhere).map(|find| c.link("jobs", &[("find", find)])),
-        sections,
-        empty: match (is_filtered, state) {
-            (true, _) if find.is_some() && is_everywhere => t.empty_find,
-            (true, _) => t.empty_filter,
-            (false, "ended") => t.empty_ended,
-            (false, "") => t.empty_all,
-            (false, _) => t.empty_jobs,
-        },
-        queue: name,
+impl Section {
+    /// Creates a section without links.
+    fn new(c: &Chrome, state: JobState, jobs: Vec<JobSummary>) -> Self {
+        let t = c.t;
+        let (time_label, detail_label, order) = match state {
+            JobState::Dead => (t.ev_dead, t.error, t.newest_first),
+            JobState::Ended => (t.ev_ended, t.outcome, t.newest_first),
+            JobState::Running => (t.ev_claimed, t.worker, ""),
+            JobState::Ready => (t.due, t.error, t.oldest_first),
+            _ => (t.due, t.error, t.soonest_first),
+        };
+        let (name, is_cut) = (state_label(c, state), false);
+        let (all, first, next, bulk) = Default::default();
+        Self { state, name, order, time_label, detail_label, jobs, is_cut, all, first, next, bulk }
     }
 }
 
-/// Returns a section without links.
-fn section(c: &Chrome, state: JobState, class: &'static str, jobs: Vec<JobSummary>) -> Section {
+/// Returns the page of a list.
+fn list(c: Chrome, asked: &Asked<'_>, overview: &Overview, mut sections: Vec<Section>) -> Page {
     let t = c.t;
-    let (time_label, detail_label, order) = match state {
-        JobState::Dead => (t.ev_dead, t.error, t.newest_first),
-        JobState::Ended => (t.ev_ended, t.outcome, t.newest_first),
-        JobState::Running => (t.ev_claimed, t.worker, ""),
-        JobState::Ready => (t.due, t.error, t.oldest_first),
-        _ => (t.due, t.error, t.soonest_first),
+    let is_counted = |queue: &&QueueSummary| match &asked.queue {
+        Some(asked) => queue.queue == *asked,
+        None => !queue.queue.is_reserved(),
     };
-    Section {
-        class,
-        name: state_label(c, state),
-        order,
-        all: None,
-        jobs,
-        is_cut: false,
-        time_label,
-        detail_label,
-        first: None,
-        next: None,
-        bulk: Vec::new(),
+    let counted = || overview.queues.iter().filter(is_counted);
+    let tab = |state: Option<JobState>| Tab {
+        class: state.map(|state| state.to_string()).unwrap_or_default(),
+        name: state.map_or(t.all_states, |state| state_label(&c, state)),
+        count: state
+            .filter(|state| *state != JobState::Ended)
+            .map(|state| number(counted().filter_map(|queue| queue.count(state)).sum())),
+        href: asked.link(&c, state, &[]),
+        is_current: state == asked.state,
+    };
+    sections.retain(|section| !section.jobs.is_empty() || section.first.is_some());
+    let is_filtered = !asked.kept.is_empty();
+    let is_everywhere = asked.is_everywhere();
+    let empty = match (is_filtered, asked.state) {
+        (true, _) if asked.find.is_some() && is_everywhere => t.empty_find,
+        (true, _) => t.empty_filter,
+        (false, Some(JobState::Ended)) => t.empty_ended,
+        (false, None) => t.empty_all,
+        (false, Some(_)) => t.empty_jobs,
+    };
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let queue = text(asked.queue.as_ref().map(QueueName::as_str));
+    let everywhere = asked.find.filter(|_| !is_everywhere);
+    Page {
+        queue_href: c.queue_link(&queue),
+        queue,
+        queues: overview.queues.iter().map(|queue| queue.queue.to_string()).collect(),
+        tabs: [None].into_iter().chain(STATES.map(Some)).map(tab).collect(),
+        state: asked.state.map(|state| state.to_string()).unwrap_or_default(),
+        find: text(asked.find),
+        error: text(asked.error),
+        contains: text(asked.contains),
+        is_filtered,
+        clear: asked.link(&c, asked.state, &[]),
+        everywhere: everywhere.map(|find| c.link("jobs", &[("find", find)])),
+        sections,
+        empty,
+        c,
     }
 }
 
 fn state_label(c: &Chrome, state: JobState) -> &'static str {
     match state {
         JobState::Ended => c.t.ended,
-        state => super::job::state_name(c, state),
+        state => c.state_name(state),
     }
 }
 
 /// Links to bulk changes of all matching jobs. Bulk actions cannot filter by payload.
-fn bulk_links(
-    c: &Chrome,
-    asked: &Asked<'_>,
-    state: &str,
-    is_empty: bool,
-) -> Vec<(&'static str, String)> {
+fn bulk_links(c: &Chrome, asked: &Asked<'_>, section: &Section) -> Vec<(&'static str, String)> {
     let Some(queue) = &asked.queue else { return Vec::new() };
-    if !c.operates() || asked.contains.is_some() || is_empty {
+    if !c.operates() || asked.contains.is_some() || section.jobs.is_empty() {
         return Vec::new();
     }
     let link = |action: &str| {
         let base = [("queue", queue.as_str()), ("do", action)];
         c.link("bulk", &[&base, &asked.kept[..]].concat())
     };
-    match state {
-        "scheduled" | "ready" => {
+    match section.state {
+        JobState::Scheduled | JobState::Ready => {
             vec![(c.t.move_all, link("reschedule")), (c.t.cancel_all, link("cancel"))]
         }
-        "dead" => vec![(c.t.replay_all, link("replay")), (c.t.remove_all, link("remove"))],
+        JobState::Dead => {
+            vec![(c.t.replay_all, link("replay")), (c.t.remove_all, link("remove"))]
+        }
         _ => Vec::new(),
     }
 }

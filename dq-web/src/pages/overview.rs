@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dq_core::Timestamp;
+use dq_core::{JobState, Timestamp};
 use dq_ops::{Overview, QueueSummary};
 
 use super::chart::{Chart, Rect, bars, shares};
@@ -19,6 +19,10 @@ use crate::problem::Result;
 /// hard-code 24.
 pub(super) const HOURS: usize = 24;
 
+/// The states of jobs that stores count.
+pub(super) const LIVE_STATES: [JobState; 4] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead];
+
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Page {
@@ -31,7 +35,7 @@ struct Page {
 /// A number with its name, such as the running jobs.
 #[derive(Debug)]
 pub(super) struct Tile {
-    pub(super) class: &'static str,
+    pub(super) class: String,
     pub(super) name: &'static str,
     pub(super) value: String,
     pub(super) note: String,
@@ -98,14 +102,14 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
     tiles[3].href = Some(c.page("dead"));
     tiles.extend([
         Tile {
-            class: "lateness",
+            class: "lateness".to_owned(),
             name: t.lateness,
             value: worst.map_or_else(|| "–".to_owned(), |(p99, _)| c.duration(&p99)),
             note: worst.map(|(_, queue)| queue.to_string()).unwrap_or_default(),
             href: None,
         },
         Tile {
-            class: "rate",
+            class: "rate".to_owned(),
             name: t.per_minute,
             value: rate(per_minute),
             note: t.last_minutes.to_owned(),
@@ -126,42 +130,31 @@ fn next_scheduled(queues: &[QueueSummary]) -> Option<Timestamp> {
 }
 
 impl Chrome {
-    /// Returns each live state with its name and job count.
-    pub(super) fn states(&self, queue: &QueueSummary) -> [(&'static str, &'static str, u64); 4] {
-        let t = self.t;
-        [
-            ("scheduled", t.scheduled, queue.scheduled),
-            ("ready", t.ready, queue.ready),
-            ("running", t.running, queue.running),
-            ("dead", t.dead, queue.dead),
-        ]
-    }
-
     /// Returns a tile for each live state, of one queue or all.
     pub(super) fn state_tiles(&self, queue: Option<&str>, queues: &[QueueSummary]) -> Vec<Tile> {
         let oldest = queues.iter().map(|queue| queue.oldest_ready_ms).max().unwrap_or(0);
-        let (t, free) = (self.t, queues.first().and_then(|queue| queue.free_slots));
-        let sum = |count: fn(&QueueSummary) -> u64| queues.iter().map(count).sum::<u64>();
-        let tile = |(class, name, count, note): (&'static str, _, u64, String)| {
-            let params = queue.map(|queue| ("queue", queue)).into_iter().chain([("state", class)]);
+        let note = |state| match state {
+            JobState::Ready if oldest > 0 => {
+                format!("{} {}", self.t.oldest, self.duration(&oldest))
+            }
+            JobState::Running => self.free_slots(queues.first().and_then(|it| it.free_slots)),
+            _ => String::new(),
+        };
+        let tile = |state: JobState| {
+            let class = state.to_string();
+            let params =
+                queue.map(|queue| ("queue", queue)).into_iter().chain([("state", &*class)]);
             let href = Some(self.link("jobs", &params.collect::<Vec<_>>()));
+            let count = queues.iter().filter_map(|queue| queue.count(state)).sum();
+            let (name, note) = (self.state_name(state), note(state));
             Tile { class, name, value: number(count), note, href }
         };
-        let oldest = match oldest {
-            0 => String::new(),
-            oldest => format!("{} {}", t.oldest, self.duration(&oldest)),
-        };
-        let tiles = [
-            ("scheduled", t.scheduled, sum(|queue| queue.scheduled), String::new()),
-            ("ready", t.ready, sum(|queue| queue.ready), oldest),
-            ("running", t.running, sum(|queue| queue.running), self.free_slots(free)),
-            ("dead", t.dead, sum(|queue| queue.dead), String::new()),
-        ];
-        tiles.map(tile).into()
+        LIVE_STATES.map(tile).into()
     }
 
     pub(super) fn shares(&self, queue: &QueueSummary) -> Vec<Rect> {
-        shares(&self.states(queue).map(|(state, _, count)| (state, count)))
+        let share = |state: &JobState| (state.to_string(), queue.count(*state).unwrap_or(0));
+        shares(LIVE_STATES.iter().map(share))
     }
 
     pub(super) fn runs_per_minute(&self, queue: &QueueSummary) -> String {

@@ -1,11 +1,11 @@
-//! Charts of the last hour and day, as far as this server watched.
+//! Charts of the last hour and day, of which this server knows the time that it watched.
 
-use dq_core::{QueueName, Timestamp};
+use dq_core::QueueName;
 use dq_ops::{Past, PastSlot, PastWindow};
 
 use super::chart::{Chart, Rect, series};
 use super::chrome::{Chrome, PageRequest};
-use super::format::number;
+use super::format::{minute, number};
 
 #[derive(Debug)]
 pub(super) struct PastCharts {
@@ -36,10 +36,8 @@ impl PastCharts {
             windows,
             charts: charts(c, &past),
             since: since.map(|since| {
-                let since = c.when(&since);
-                // To the minute.
-                let minute = since.exact.get(..16).unwrap_or(&since.exact);
-                format!("{} {minute} UTC ({})", c.t.watched_since, since.relative)
+                let relative = c.when(&since).relative;
+                format!("{} {} UTC ({relative})", c.t.watched_since, minute(since))
             }),
             has_gaps: past.slots.iter().any(Option::is_none),
         }
@@ -51,11 +49,9 @@ fn charts(c: &Chrome, past: &Past) -> Vec<Chart> {
     let capabilities = c.session.ops().capabilities();
     let watched = || past.slots.iter().flatten();
     let count = |value: f64| number(value.round() as u64);
-    let late = |slot: &PastSlot| slot.late_p99_ms.unwrap_or(0) as f64;
-    let in_time = |millis: f64| c.duration(&(millis as u64));
     let counted = |title, class, value: fn(&PastSlot) -> f64| {
-        let bars = bars(c, past, class, value, &count);
-        chart(c, past, title, count(watched().map(value).sum()), bars)
+        let total = count(watched().map(value).sum());
+        chart(c, past, title, total, bars(c, past, class, value, &count))
     };
     let mut charts = Vec::new();
     if capabilities.totals {
@@ -64,32 +60,29 @@ fn charts(c: &Chrome, past: &Past) -> Vec<Chart> {
     // The rest comes from announcements.
     if capabilities.registry {
         charts.push(counted(t.failed_runs, "failed", |slot| slot.failed));
-        let bars = bars(c, past, "lateness", late, &in_time);
         let worst = watched().filter_map(|slot| slot.late_p99_ms).max();
         let worst = worst.map_or_else(|| "–".to_owned(), |worst| c.duration(&worst));
+        let late = |slot: &PastSlot| slot.late_p99_ms.unwrap_or(0) as f64;
+        let duration = |millis: f64| c.duration(&(millis as u64));
+        let bars = bars(c, past, "lateness", late, &duration);
         charts.push(chart(c, past, t.lateness, worst, bars));
     }
     charts
 }
 
+/// Draws one number of each slot; `text` formats it for the bar's title.
 fn bars(
     c: &Chrome,
     past: &Past,
     class: &'static str,
-    value: impl Fn(&PastSlot) -> f64,
+    number_of: impl Fn(&PastSlot) -> f64,
     text: &dyn Fn(f64) -> String,
 ) -> Vec<Rect> {
-    let values: Vec<_> = past.slots.iter().map(|slot| slot.as_ref().map(&value)).collect();
-    let step = i64::try_from(past.step.as_millis()).unwrap_or(i64::MAX);
-    series(&values, class, |position, value| {
-        let from = past.from.as_millis() + step * position as i64;
-        let from = Timestamp::from_millis(from).to_string();
-        // From 2026-01-31T10:15:00Z.
-        let time = from.get(11..16).unwrap_or_default();
-        match value {
-            Some(value) => format!("{time} UTC: {}", text(value)),
-            None => format!("{time} UTC: {}", c.t.not_watched),
-        }
+    let numbers: Vec<_> = past.slots.iter().map(|slot| slot.as_ref().map(&number_of)).collect();
+    series(&numbers, class, |position, number| {
+        let from = past.from + past.step * u32::try_from(position).unwrap_or(0);
+        let text = number.map_or_else(|| c.t.not_watched.to_owned(), text);
+        format!("{} UTC: {text}", minute(from).get(11..).unwrap_or_default())
     })
 }
 

@@ -3,14 +3,14 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dq_core::QueueName;
+use dq_core::{JobState, QueueName};
 use dq_ops::{ObjectiveView, Quantiles, QueueSummary, RunnerSummary};
 
 use super::chart::Chart;
 use super::chrome::{Chrome, PageRequest, render};
 use super::dead::{GroupRow, group_rows};
 use super::format::{number, rate};
-use super::overview::{HOURS, Tile};
+use super::overview::{HOURS, LIVE_STATES, Tile};
 use super::past::PastCharts;
 use crate::app::DAY;
 use crate::problem::Result;

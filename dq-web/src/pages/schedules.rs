@@ -7,6 +7,7 @@ use dq_core::ScheduleSpec;
 use dq_ops::{ScheduleDetail, ScheduleSummary, Session, parse_timestamp};
 
 use super::chrome::{Chrome, PageRequest, render};
+use super::format::second;
 use super::job::Payload;
 use crate::problem::{Problem, Result};
 
@@ -81,25 +82,6 @@ pub(super) async fn detail(request: PageRequest) -> Result<Response> {
     render(StatusCode::OK, &page)
 }
 
-/// Formats a local time such as `2027-03-29 02:30:00 +02:00`.
-fn local(time: &str) -> String {
-    let time = to_the_second(&time.replacen('T', " ", 1));
-    match time.split_at_checked("2027-03-29 02:30:00".len()) {
-        Some((time, offset)) => format!("{time} {offset}"),
-        None => time,
-    }
-}
-
-/// Cuts fractions of a second, which jitter makes long and useless.
-fn to_the_second(time: &str) -> String {
-    match time.split_once('.') {
-        Some((time, rest)) => {
-            format!("{time}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
-        }
-        None => time.to_owned(),
-    }
-}
-
 fn facts(c: &Chrome, detail: &ScheduleDetail) -> Vec<(&'static str, String)> {
     let (t, schedule) = (c.t, &detail.schedule);
     let catch_up = match schedule.catch_up.strip_prefix("all:") {
@@ -148,20 +130,4 @@ pub(super) async fn change(
         "remove" => session.remove_schedule(name).await.map(|()| "schedule-remove")?,
         _ => return Err(Problem::bad_request("there is no such action")),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_shown_to_the_second_with_their_offset() {
-        for (time, shown) in [
-            ("2027-03-29T02:30:13.656+02:00", "2027-03-29 02:30:13 +02:00"),
-            ("2027-03-29T02:30:00-03:30", "2027-03-29 02:30:00 -03:30"),
-        ] {
-            assert_eq!(local(time), shown);
-        }
-        assert_eq!(to_the_second("2027-03-29 00:30:13.656 UTC"), "2027-03-29 00:30:13 UTC");
-    }
 }

@@ -17,14 +17,14 @@ impl Lang {
             _ => {}
         }
         // The first known language wins: browsers list them by preference.
-        let languages = accept.unwrap_or_default().split(',').map(str::trim);
-        let known =
-            languages.filter_map(|language| match language.get(..2)?.to_ascii_lowercase() {
-                code if code == "zh" => Some(Self::Zh),
-                code if code == "en" => Some(Self::En),
-                _ => None,
-            });
-        known.into_iter().next().unwrap_or(Self::En)
+        let languages = accept.unwrap_or_default().split(',');
+        let codes = languages.filter_map(|language| language.trim().get(..2));
+        let mut known = codes.filter_map(|code| match code.to_ascii_lowercase().as_str() {
+            "zh" => Some(Self::Zh),
+            "en" => Some(Self::En),
+            _ => None,
+        });
+        known.next().unwrap_or(Self::En)
     }
 
     pub(super) const fn tag(self) -> &'static str {
@@ -308,8 +308,8 @@ texts! {
 }
 
 impl Texts {
-    /// Finds a group's text, such as that of the severity `error`. A name from a later version
-    /// stands for itself.
+    /// Finds the text of a group's member, such as the severity `error`. A name from a later
+    /// version stands for itself.
     pub(super) fn of<'a>(&self, group: &str, name: &'a str) -> &'a str {
         self.get(&format!("{group}_{name}")).unwrap_or(name)
     }

@@ -29,8 +29,6 @@ const NOT_REPEATABLE: [&str; 5] = ["/element/", "/execute/", "/window/new", "/ac
 /// The reply member with an element's identifier (W3C WebDriver, section 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-const NO_SUCH_ELEMENT: &str = "no such element";
-
 /// A browser with one window.
 pub(crate) struct Window {
     driver: Child,
@@ -110,33 +108,16 @@ impl Window {
         assert!(result.is_null(), "{url}: {result}");
     }
 
-    pub(crate) async fn url(&self) -> String {
-        self.get("/url").await.as_str().unwrap_or_default().to_owned()
-    }
-
     /// Runs a function body in the page, again if the driver does not reply, and returns its
     /// result.
     pub(crate) async fn run(&self, script: &str) -> Value {
-        self.execute(ATTEMPTS, script).await
-    }
-
-    pub(crate) async fn run_once(&self, script: &str) -> Value {
-        self.execute(1, script).await
-    }
-
-    async fn execute(&self, attempts: u32, script: &str) -> Value {
         let body = json!({"script": script, "args": []});
-        self.send(attempts, Method::POST, "/execute/sync", &body).await
+        self.send(ATTEMPTS, Method::POST, "/execute/sync", &body).await
     }
 
     /// Runs a function body in the page; its last argument is a callback for the result.
     pub(crate) async fn run_async(&self, script: &str) -> Value {
         self.post("/execute/async", json!({"script": script, "args": []})).await
-    }
-
-    /// Returns the current window's name.
-    pub(crate) async fn handle(&self) -> String {
-        self.get("/window").await.as_str().unwrap().to_owned()
     }
 
     /// Opens another window without switching to it; returns its name.
@@ -159,30 +140,22 @@ impl Window {
 
     /// Returns the first element that matches now.
     async fn look_up(&self, selector: &str) -> Option<String> {
-        let found =
-            self.post("/element", json!({"using": "css selector", "value": selector})).await;
-        if is_gone(&found) {
-            return None;
-        }
-        let id = found[ELEMENT].as_str().unwrap_or_else(|| panic!("{selector}: {found}"));
-        Some(id.to_owned())
+        let query = json!({"using": "css selector", "value": selector});
+        let found = self.post("/element", query).await;
+        let id = found[ELEMENT].as_str().map(str::to_owned);
+        assert!(id.is_some() || is_gone(&found), "{selector}: {found}");
+        id
     }
 
     /// Sends a command to an element, as soon as the page has it.
     async fn act(&self, selector: &str, action: &str, body: Value) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let mut result = json!({"error": NO_SUCH_ELEMENT});
-            if let Some(element) = self.look_up(selector).await {
-                result = self.post(&format!("/element/{element}/{action}"), body.clone()).await;
-            }
-            if result.is_null() {
-                return;
-            }
-            let in_time = Instant::now() < deadline;
-            assert!(is_gone(&result) && in_time, "{selector}: {result}");
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
+        let is_done = async || {
+            let Some(element) = self.look_up(selector).await else { return false };
+            let result = self.post(&format!("/element/{element}/{action}"), body.clone()).await;
+            assert!(result.is_null() || is_gone(&result), "{selector}: {result}");
+            result.is_null()
+        };
+        self.wait(selector, is_done).await;
     }
 
     pub(crate) async fn click(&self, selector: &str) {
@@ -202,26 +175,21 @@ impl Window {
     }
 
     pub(crate) async fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let shown = self.text().await;
-            if shown.contains(text) {
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{text:?} does not appear on {}:\n{shown}",
-                self.url().await
-            );
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
+        self.wait(text, async || self.text().await.contains(text)).await;
     }
 
     /// Waits until a function body returns true in the page.
     pub(crate) async fn wait_until(&self, script: &str) {
+        self.wait(script, async || self.run(script).await == true).await;
+    }
+
+    async fn wait(&self, awaited: &str, is_there: impl AsyncFn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        while self.run(script).await != true {
-            assert!(Instant::now() < deadline, "never true on {}: {script}", self.url().await);
+        while !is_there().await {
+            if Instant::now() > deadline {
+                let (url, text) = (self.get("/url").await, self.text().await);
+                panic!("{awaited:?} does not come true on {url}:\n{text}");
+            }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
@@ -279,10 +247,10 @@ fn http_client() -> reqwest::Client {
     client.pool_max_idle_per_host(0).timeout(COMMAND_TIMEOUT).build().unwrap()
 }
 
-/// Whether an element is missing or unreachable, perhaps because the browser is replacing the page.
+/// Whether an element is missing or unreachable, perhaps because the page is being replaced.
 fn is_gone(reply: &Value) -> bool {
     let errors = [
-        NO_SUCH_ELEMENT,
+        "no such element",
         "stale element reference",
         "element click intercepted",
         "element not interactable",

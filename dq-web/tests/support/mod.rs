@@ -1,5 +1,5 @@
-//! A server with a store in memory on a virtual clock, and an HTTP client that sends what it is told,
-//! also what other clients refuse to send.
+//! A server with a memory store on a virtual clock, and an HTTP client that also sends requests
+//! that other clients refuse to send.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod browser;
@@ -9,18 +9,18 @@ pub(crate) mod sample;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dq_core::{
-    Backend, Checked, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, HistoryLimit,
-    HistoryLimits, JobId, LeasedJob, MemoryBackend, QueueName, Settlement, SystemClock, Verdict,
-    VirtualClock, Want,
+    Announcement, Backend, Checked, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt,
+    HistoryLimit, HistoryLimits, JobId, LeasedJob, MemoryBackend, QueueName, Settlement,
+    SystemClock, Verdict, VirtualClock, Want,
 };
 use dq_ops::{Actor, Ops, Role, ScheduleRequest};
 use dq_rabbit as _;
 use dq_redis as _;
 use dq_sqlite as _;
 use dq_web::Auth;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -129,10 +129,6 @@ impl Fixture {
         Self { clock, store, _directory: directory, dq, ops, address }
     }
 
-    pub(crate) fn pass(&self, time: Duration) {
-        self.clock.advance(time);
-    }
-
     pub(crate) async fn schedule(&self, queue: &str, key: &str, payload: &str, due: Due) -> JobId {
         let mut request = ScheduleRequest::new(payload.to_owned());
         (request.key, request.due) = (Some(key.to_owned()), due);
@@ -160,6 +156,20 @@ impl Fixture {
         id
     }
 
+    /// Announces a runner for a minute: an idle one without queues, but with these fields.
+    pub(crate) async fn announce(&self, name: &str, fields: Value) {
+        let mut info = json!({
+            "format": 1, "host": "h", "pid": 1, "version": "0.1.0", "started": 0,
+            "stopping": false, "concurrency": 4, "running": 0, "skew_ms": 0, "omitted_queues": 0,
+            "queues": [],
+        });
+        for (field, value) in fields.as_object().unwrap() {
+            info[field] = value.clone();
+        }
+        let announcement = Announcement::new(name, info.to_string(), 60.seconds());
+        self.store.announce(announcement).await.unwrap();
+    }
+
     pub(crate) async fn get(&self, token: &str, path: &str) -> Reply {
         self.send(token, "GET", path, None).await
     }
@@ -173,9 +183,9 @@ impl Fixture {
         body: Option<&str>,
     ) -> Reply {
         let content_type = body.map(|_| "application/json");
+        let body = body.unwrap_or_default();
         loop {
-            let reply =
-                self.send_as(token, method, path, content_type, body.unwrap_or_default()).await;
+            let reply = self.send_as(token, method, path, content_type, body).await;
             if reply.header("refresh").is_none() {
                 return reply;
             }
@@ -200,7 +210,7 @@ impl Fixture {
         let content_type = content_type.map(|value| ("content-type", value));
         let headers: Vec<_> =
             content_type.into_iter().chain([("authorization", &*bearer)]).collect();
-        self.raw(method, path, &headers, body.as_bytes()).await
+        self.raw(method, path, &headers, body).await
     }
 
     /// Sends a request with exactly these headers, plus host, length and connection.
@@ -209,7 +219,7 @@ impl Fixture {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-        body: &[u8],
+        body: &str,
     ) -> Reply {
         self.exchange(method, path, headers, body.len(), body).await
     }
@@ -221,7 +231,7 @@ impl Fixture {
         path: &str,
         headers: &[(&str, &str)],
         length: usize,
-        body: &[u8],
+        body: &str,
     ) -> Reply {
         let mut text = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {length}\r\n",
@@ -231,8 +241,7 @@ impl Fixture {
             text += &format!("{name}: {value}\r\n");
         }
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(format!("{text}\r\n").as_bytes()).await.unwrap();
-        stream.write_all(body).await.unwrap();
+        stream.write_all(format!("{text}\r\n{body}").as_bytes()).await.unwrap();
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).await.unwrap();
         Reply::parse(&String::from_utf8_lossy(&reply))
@@ -264,7 +273,7 @@ impl Reply {
     }
 
     #[track_caller]
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
