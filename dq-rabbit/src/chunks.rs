@@ -13,11 +13,13 @@ pub(crate) fn chunks<T>(
         let mut chunk = Vec::new();
         let mut bytes = 0;
         while chunk.len() < max_items
-            && let Some(item) =
-                items.next_if(|item| chunk.is_empty() || bytes + bytes_of(item) <= max_bytes)
+            && let Some(item) = items.peek()
         {
-            bytes += bytes_of(&item);
-            chunk.push(item);
+            bytes += bytes_of(item);
+            if bytes > max_bytes && !chunk.is_empty() {
+                break;
+            }
+            chunk.extend(items.next());
         }
         (!chunk.is_empty()).then_some(chunk)
     })

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,10 +17,9 @@ use rustls::pki_types::pem::PemObject;
 use tokio::net::lookup_host;
 
 use super::address::BrokerAddress;
-use super::socket::ShutdownOnDrop;
+use super::socket::{ShutdownOnDrop, store};
 use crate::error::BrokerInfo;
 
-#[derive(Clone)]
 pub(crate) struct BrokerSettings {
     pub(crate) url: ConnectUrl,
     pub(crate) ca: Option<PathBuf>,
@@ -61,26 +60,15 @@ impl OpenConnection {
     }
 }
 
-/// Checks the settings without connecting.
-///
-/// # Errors
-/// The same as for [`Broker::new`].
-pub(crate) fn validate(settings: &BrokerSettings) -> Result<()> {
-    Broker::new(settings, Arc::new(Entropy::seeded(0))).map(drop)
-}
-
 impl Broker {
     /// # Errors
     /// `Config` if the address is malformed, the timeout out of range, or a certificate unusable.
-    pub(crate) fn new(settings: &BrokerSettings, entropy: Arc<Entropy>) -> Result<Self> {
+    pub(crate) fn new(settings: BrokerSettings, entropy: Arc<Entropy>) -> Result<Self> {
         check_response_timeout(settings.response_timeout)?;
         let address = BrokerAddress::parse(settings.url.scheme(), settings.url.address())?;
-        let tls = tls_connector(settings, address.tls)?;
-        let info = BrokerInfo {
-            hosts: address.display(),
-            tls: address.tls,
-            prefix: settings.prefix.clone(),
-        };
+        let tls = tls_connector(settings.ca.as_deref(), address.tls)?;
+        let info =
+            BrokerInfo { hosts: address.display(), tls: address.tls, prefix: settings.prefix };
         Ok(Self {
             info,
             response_timeout: settings.response_timeout,
@@ -142,7 +130,7 @@ impl Broker {
         purpose: &str,
     ) -> lapin::Result<OpenConnection> {
         let socket = ShutdownOnDrop::default();
-        let slot = socket.slot();
+        let slot = Arc::clone(&socket.0);
         let tls = self.tls.clone();
         let runtime = lapin::runtime::default_runtime()?;
         // The client library resolves names in a thread that panics if the program exits meanwhile.
@@ -156,7 +144,7 @@ impl Broker {
                 let opening = async {
                     let stream = AsyncTcpStream::connect(&runtime, addresses.clone()).await?;
                     if let AsyncTcpStream::Plain(stream) = &stream {
-                        slot.store(stream.get_ref())?;
+                        store(&slot, stream.get_ref())?;
                     }
                     match &tls {
                         Some(tls) => stream.into_rustls(tls, &uri.authority.host).await,
@@ -208,9 +196,9 @@ fn properties(purpose: &str) -> ConnectionProperties {
 }
 
 /// Makes a connector that trusts the system's certificates or the one in `ca`; `None` without TLS.
-fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
+fn tls_connector(ca: Option<&Path>, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
     if !tls {
-        return match settings.ca {
+        return match ca {
             None => Ok(None),
             Some(_) => Err(invalid_setting(
                 "the field `ca` is set, but the URL does not ask for TLS",
@@ -220,7 +208,7 @@ fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<Rust
     }
     // This has no effect if the application has installed a provider.
     rustls::crypto::ring::default_provider().install_default().ok();
-    let trusted = match &settings.ca {
+    let trusted = match ca {
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {
             invalid_setting(
                 "the certificates of the operating system cannot be read",

@@ -271,7 +271,10 @@ impl Shared {
         let lost = loop {
             let event = tokio::select! {
                 () = self.closing.cancelled() => break None,
-                () = self.reconnect.notified() => break Some(abandoned()),
+                () = self.reconnect.notified() => {
+                    let kind = std::io::ErrorKind::TimedOut;
+                    break Some(std::io::Error::new(kind, "the node did not respond").into());
+                }
                 event = events.next() => event,
                 () = self.broken.notified() => None,
                 () = tokio::time::sleep(STATUS_INTERVAL) => None,
@@ -287,7 +290,12 @@ impl Shared {
                 }
                 Some(Event::Error(error)) if !status.connected() => break Some(error),
                 _ if !status.connected() => {
-                    break Some(lapin::ErrorKind::InvalidConnectionState(state_of(status)).into());
+                    let state = if status.errored() {
+                        lapin::ConnectionState::Error
+                    } else {
+                        lapin::ConnectionState::Closed
+                    };
+                    break Some(lapin::ErrorKind::InvalidConnectionState(state).into());
                 }
                 _ => {}
             }
@@ -304,12 +312,4 @@ impl Shared {
     fn set_blocked(&self, reason: Option<String>) {
         *lock(&self.blocked) = reason;
     }
-}
-
-fn abandoned() -> lapin::Error {
-    std::io::Error::new(std::io::ErrorKind::TimedOut, "the node did not respond").into()
-}
-
-fn state_of(status: &lapin::ConnectionStatus) -> lapin::ConnectionState {
-    if status.errored() { lapin::ConnectionState::Error } else { lapin::ConnectionState::Closed }
 }

@@ -80,15 +80,7 @@ pub(crate) fn from_use(
     from_call(operation, LostReply::Unavailable, Some(&|_| permission), broker, error)
 }
 
-pub(crate) fn from_declaration(
-    broker: &BrokerInfo,
-    required: RequiredPermission<'_>,
-    error: &lapin::Error,
-) -> Error {
-    from_call("declare", LostReply::Unavailable, Some(required), broker, error)
-}
-
-fn from_call(
+pub(crate) fn from_call(
     operation: &'static str,
     lost_reply: LostReply,
     required: Option<RequiredPermission<'_>>,
@@ -128,6 +120,16 @@ pub(crate) fn outcome_unknown(error: &Error) -> Error {
         .operation(error.failed_operation())
 }
 
+impl LostReply {
+    /// The error of a call with this cause.
+    pub(crate) fn in_error(self, cause: Error) -> Error {
+        match self {
+            Self::OutcomeUnknown => outcome_unknown(&cause),
+            Self::Unavailable => cause,
+        }
+    }
+}
+
 /// Turns `Incompatible` into `Unavailable`. The broker may accept a refused request later; only the
 /// log's entries make a process incompatible for good.
 pub(crate) fn may_pass(error: Error) -> Error {
@@ -146,59 +148,37 @@ pub(crate) fn copy(error: &Error, kind: ErrorKind, operation: &'static str) -> E
     }
 }
 
-/// The broker replied with `basic.nack`.
-pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("RabbitMQ at {}: a queue rejected the message", broker.hosts),
-    )
-    .remedy(
-        "check that a majority of the queue's replicas runs (`rabbitmq-queues quorum_status`), and \
-         that no policy limits its length",
-    )
-    .operation(operation)
-}
-
-/// The broker returned a message that matches no binding.
+/// The error if the broker rejected a message or returned it; `None` if a queue has it.
 ///
-/// When the broker confirms several messages at once, the client library attaches the returned
+/// When the broker confirms several messages at once, the client library attaches a returned
 /// message to any of them. So the text names the message's own exchange and routing key.
-pub(crate) fn returned(
+pub(crate) fn unconfirmed(
     operation: &'static str,
     broker: &BrokerInfo,
-    message: &BasicReturnMessage,
-) -> Error {
-    let text = format!(
-        "RabbitMQ at {}: the exchange {} has no queue for {}: {} {}",
-        broker.hosts,
-        message.delivery.exchange,
-        message.delivery.routing_key,
-        message.reply_code,
-        message.reply_text,
-    );
-    Error::new(ErrorKind::Unavailable, text)
-        .remedy("repeat the call; if it fails again, check whether queues or bindings are deleted")
-        .operation(operation)
-}
-
-/// Says why the broker did not confirm a message, without the message itself.
-pub(crate) fn unconfirmed_reason(confirmation: &Confirmation) -> String {
-    let (how, returned) = match confirmation {
-        Confirmation::Nack(returned) => ("nacked", returned.as_ref()),
-        Confirmation::Ack(returned) => ("returned", returned.as_ref()),
-        Confirmation::NotRequested => ("not confirmed", None),
+    confirmation: &Confirmation,
+) -> Option<Error> {
+    let (what, remedy) = match confirmation {
+        Confirmation::Ack(None) | Confirmation::NotRequested => return None,
+        Confirmation::Nack(_) => ("a queue rejected the message".to_owned(), REJECTED),
+        Confirmation::Ack(Some(message)) => {
+            let BasicReturnMessage { delivery, reply_code, reply_text } = message;
+            let (exchange, key) = (&delivery.exchange, &delivery.routing_key);
+            (
+                format!(
+                    "the exchange {exchange} has no queue for {key}: {reply_code} {reply_text}"
+                ),
+                RETURNED,
+            )
+        }
     };
-    match returned {
-        Some(message) => format!("{how}: {} {}", message.reply_code, message.reply_text),
-        None => how.to_owned(),
-    }
+    let what = format!("RabbitMQ at {}: {what}", broker.hosts);
+    Some(Error::new(ErrorKind::Unavailable, what).remedy(remedy).operation(operation))
 }
 
-pub(crate) fn missing_objects(operation: &'static str, broker: &BrokerInfo, names: &str) -> Error {
-    Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", broker.hosts))
-        .remedy("declare them, or set `topology` to \"declare\"")
-        .operation(operation)
-}
+const REJECTED: &str = "check that a majority of the queue's replicas runs (`rabbitmq-queues \
+     quorum_status`), and that no policy limits its length";
+const RETURNED: &str =
+    "repeat the call; if it fails again, check whether queues or bindings are deleted";
 
 fn diagnose_lapin(call: &CallContext<'_>, error: &lapin::Error) -> Diagnosis {
     use lapin::ErrorKind as Kind;
@@ -254,8 +234,6 @@ fn diagnose_io(call: &CallContext<'_>, error: &std::io::Error) -> Diagnosis {
 mod tests {
     use std::io;
 
-    use lapin::message::Delivery;
-
     use super::reply::UNREACHABLE_BY_TLS;
     use super::*;
 
@@ -300,17 +278,5 @@ mod tests {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let error = io::Error::new(io::ErrorKind::InvalidData, untrusted);
         assert_eq!(diagnosis_of(LostReply::Unavailable, true, error).kind, ErrorKind::Config);
-    }
-
-    #[test]
-    fn the_reason_for_an_unconfirmed_message_does_not_contain_the_message() {
-        let returned = || {
-            let mut delivery = Delivery::mock(0, "dq.v1.log".into(), "".into(), false, Vec::new());
-            delivery.data = b"hunter2".to_vec();
-            Some(BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() })
-        };
-        assert_eq!(unconfirmed_reason(&Confirmation::Ack(returned())), "returned: 312 NO_ROUTE");
-        assert_eq!(unconfirmed_reason(&Confirmation::Nack(returned())), "nacked: 312 NO_ROUTE");
-        assert_eq!(unconfirmed_reason(&Confirmation::Nack(None)), "nacked");
     }
 }

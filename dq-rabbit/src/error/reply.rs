@@ -144,6 +144,8 @@ const UPGRADE: &str = "use RabbitMQ 3.10 or newer, with its feature flags `quoru
      `stream_queue` enabled: `rabbitmqctl enable_feature_flag all`";
 const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and check which of them have a \
      replica: `rabbitmq-streams stream_status`, `rabbitmq-streams add_replica`";
+const LATE_ACK: &str = "none needed: deliveries that are unacknowledged for longer than the broker's \
+     `consumer_timeout` are delivered again";
 const REDECLARED: &str = "the arguments of a declared object cannot be changed: choose another \
      `prefix`, restore the settings it was declared with, or delete it once it is empty";
 
@@ -178,8 +180,25 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         _ if has("unknown exchange type") || has("invalid exchange type") => {
             Diagnosis::new(Incompatible, text, PLUGIN)
         }
-        406 => precondition_failed(call, text),
+        406 if has("acknowledgement") && has("timed out") => {
+            Diagnosis::new(Unavailable, text, LATE_ACK)
+        }
+        // The delivery was settled twice, or on another channel. The broker closes the channel,
+        // other requests on it may be lost, and deliveries come again.
+        406 if has("unknown delivery tag") => Diagnosis::lost(call, text),
+        // The node has just started, or it has joined after the stream was declared.
+        406 if has("replica on the local node") => {
+            Diagnosis::new(Unavailable, text, STREAM_REPLICA)
+        }
+        406 if has("message size") => Diagnosis::new(Config, text, MAX_MESSAGE_SIZE),
+        406 if has("invalid arg") || has("invalid property") => {
+            Diagnosis::new(Incompatible, text, UPGRADE)
+        }
         _ if has("feature flag") => Diagnosis::new(Incompatible, text, UPGRADE),
+        406 => match argument_mismatch(text) {
+            Some(what) => Diagnosis::new(Incompatible, what, REDECLARED),
+            None => Diagnosis::new(Config, text, SEE_LOG),
+        },
         530 if has("not found") => Diagnosis::new(Config, text, VHOST),
         530 if has("access to vhost") => {
             permission_missing(&CallContext { required: None, ..*call }, text)
@@ -222,64 +241,17 @@ fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Config, text, remedy)
 }
 
-/// Code 406, mostly an object that is declared with other arguments.
-fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
-    if text.contains("acknowledgement") && text.contains("timed out") {
-        return Diagnosis::new(
-            ErrorKind::Unavailable,
-            text,
-            "none needed: deliveries that are unacknowledged for longer than the broker's \
-             `consumer_timeout` are delivered again",
-        );
-    }
-    // The delivery was settled twice, or on another channel. The broker closes the channel, other
-    // requests on it may be lost, and deliveries come again.
-    if text.contains("unknown delivery tag") {
-        return Diagnosis::lost(call, text);
-    }
-    // The node has just started, or it has joined after the stream was declared.
-    if text.contains("replica on the local node") {
-        return Diagnosis::new(ErrorKind::Unavailable, text, STREAM_REPLICA);
-    }
-    if let Some(ArgumentMismatch { object, argument, requested, current }) =
-        ArgumentMismatch::parse(text)
-    {
-        return Diagnosis::new(
-            ErrorKind::Incompatible,
-            format!("{object} has `{argument}` {current}, but {requested} is requested"),
-            REDECLARED,
-        );
-    }
-    if text.contains("message size") {
-        return Diagnosis::new(ErrorKind::Config, text, MAX_MESSAGE_SIZE);
-    }
-    if ["invalid arg", "invalid property", "feature flag"].iter().any(|words| text.contains(words))
-    {
-        return Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE);
-    }
-    Diagnosis::new(ErrorKind::Config, text, SEE_LOG)
-}
-
-/// The broker's message about an object that exists with another argument: `inequivalent arg 'a'
-/// for queue 'q' in vhost 'v': received the value '1' of type 'long' but current is none`. Some
+/// Reads the broker's message about an object that exists with another argument: `inequivalent arg
+/// 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long' but current is none`. Some
 /// versions leave out the types.
-#[derive(Debug, PartialEq, Eq)]
-struct ArgumentMismatch<'a> {
-    object: &'a str,
-    argument: &'a str,
-    requested: &'a str,
-    current: &'a str,
-}
-
-impl<'a> ArgumentMismatch<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let argument = quoted_after(text, "inequivalent arg ")?;
-        let (_, rest) = text.split_once("' for ")?;
-        let (object, rest) = rest.split_once(": received ")?;
-        let object = object.split_once(" in vhost").map_or(object, |(object, _)| object);
-        let (requested, current) = rest.split_once(" but current is ")?;
-        Some(Self { object, argument, requested: value(requested), current: value(current) })
-    }
+fn argument_mismatch(text: &str) -> Option<String> {
+    let argument = quoted_after(text, "inequivalent arg ")?;
+    let (_, rest) = text.split_once("' for ")?;
+    let (object, rest) = rest.split_once(": received ")?;
+    let object = object.split_once(" in vhost").map_or(object, |(object, _)| object);
+    let (requested, current) = rest.split_once(" but current is ")?;
+    let [requested, current] = [requested, current].map(value);
+    Some(format!("{object} has `{argument}` {current}, but {requested} is requested"))
 }
 
 /// Returns the quoted value, or the whole text if nothing is quoted, as in `none`.

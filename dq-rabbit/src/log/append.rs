@@ -21,7 +21,7 @@ use lapin::{BasicProperties, Confirmation};
 use super::outgoing::{Backlog, OutgoingMessage, next_message, rewrite};
 use super::shared::{LogShared, LogState};
 use crate::connect::{AmqpChannel, Reply};
-use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
+use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed};
 
 const MAX_UNCONFIRMED_MESSAGES: usize = 32;
 /// All processes together may have this part of the log's size in flight. Each may always send one
@@ -205,11 +205,19 @@ async fn append(
             }
             () = shared.read_back.notified() => shared.call_submitted.notify_one(),
             Some(confirmed) = confirms.next() => match confirmed? {
-                (_, Confirmation::Ack(None) | Confirmation::NotRequested) => {}
-                // It had no effect in the closed generation and is sent again.
+                // In a closed generation, the message had no effect and is sent again.
                 (generation, _) if shared.generation() != Some(generation) => {}
-                (_, refused) => {
-                    handle_refusal(shared, &refused).await;
+                (_, confirmation) => {
+                    let broker = shared.publish.broker_info();
+                    let Some(error) = unconfirmed(APPEND_OPERATION, broker, &confirmation) else {
+                        continue;
+                    };
+                    tracing::warn!(%error, "the broker refused a message for the log");
+                    shared.clock.sleep(PAUSE).await;
+                    if let Confirmation::Ack(_) = confirmation {
+                        // It was returned, because the stream or its binding is missing.
+                        restore(shared).await;
+                    }
                     return Ok(());
                 }
             },
@@ -249,23 +257,12 @@ async fn append(
     }
 }
 
-/// The broker did not take a message.
-async fn handle_refusal(shared: &LogShared, refused: &Confirmation) {
-    let why = unconfirmed_reason(refused);
-    tracing::warn!(why, "the broker refused a message for the log");
-    shared.clock.sleep(PAUSE).await;
-    if matches!(refused, Confirmation::Ack(Some(_))) {
-        // The message was returned, because the stream or its binding is missing.
-        restore(shared).await;
-    }
-}
-
 /// Whether this process may send another message before earlier ones are read back.
 pub(super) fn has_budget(shared: &LogShared, state: &LogState) -> bool {
     if state.outbox.sent_bytes == 0 {
         return true;
     }
-    let share = shared.settings.size / IN_FLIGHT_PART / state.replica.active_producers().max(1);
+    let share = shared.size / IN_FLIGHT_PART / state.replica.producers().active().max(1);
     (state.outbox.sent_bytes as u64) < share.min(MAX_IN_FLIGHT_BYTES)
 }
 
@@ -275,7 +272,7 @@ async fn publish(
     message: &OutgoingMessage,
 ) -> lapin::Result<Reply<Confirmation>> {
     let properties = BasicProperties::default().with_delivery_mode(2);
-    let exchange = shared.topology.names().generations();
-    let key = shared.topology.routing_key(message.generation);
+    let names = shared.topology.names();
+    let (exchange, key) = (names.generations(), names.generation_key(message.generation));
     channel.publish(exchange, key, true, &message.body, properties).await
 }

@@ -96,7 +96,7 @@ fn apply_message(
 /// The rest of the closed generation has no effect. Its writers write it again.
 fn go_on_in_next_generation(shared: &LogShared, state: &mut LogState, close_offset: u64) {
     let next = Generation::of(close_offset).next();
-    state.begin_generation(next, shared.settings.size, shared.clock.elapsed());
+    state.begin_generation(next, shared.size, shared.clock.elapsed());
     state.next_offset = Some(next.offset(0));
     shared.may_be_behind.store(true, Ordering::Relaxed);
     shared.moved.notify_one();
@@ -187,6 +187,6 @@ fn complete(
         shared.caught_up.store(true, Ordering::Relaxed);
         shared.may_be_behind.store(false, Ordering::Relaxed);
         shared.clear_error();
-        call.waiter.deliver(&mut state.replica, reply, at);
+        call.deliver(&mut state.replica, reply, at);
     }
 }

@@ -88,7 +88,7 @@ impl Pass<'_> {
         while let Some(next) = self.missing.keys().next().copied()
             && Generation::of(next) == generation
         {
-            let message = tokio::time::timeout(shared.settings.response_timeout, messages.next());
+            let message = tokio::time::timeout(shared.response_timeout, messages.next());
             let Ok(Some(delivery)) = message.await else {
                 return Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable));
             };

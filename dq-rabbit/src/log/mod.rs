@@ -21,7 +21,7 @@
 //!
 //! Modules, each builds on those before it:
 //!
-//! - `wire`: entries as bytes; `command`: commands with typed replies;
+//! - `wire`: commands and entries as bytes; `command`: replies;
 //! - `state`: the replica and its parts;
 //! - `pending`, `cache`, `skipped`, `read_before`, `shared`, `call`: the tasks'
 //!   common state;
@@ -69,7 +69,7 @@ pub(crate) use self::call::reply_only;
 pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::pending::AppliedAt;
-pub(crate) use self::shared::{LogContext, LogSettings};
+pub(crate) use self::shared::LogContext;
 pub(crate) use self::skipped::SkippedMessages;
 pub(crate) use self::state::capacity::Usage;
 pub(crate) use self::state::replica::{CLAIM_AHEAD, RESERVED_FOR, Replica};

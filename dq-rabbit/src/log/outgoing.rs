@@ -98,7 +98,7 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
                 state.outbox.pending_bytes -= call.size;
                 let offset = state.next_offset.unwrap_or_default();
                 let at = AppliedAt { offset, now: call.at, begins_snapshot: false };
-                call.waiter.deliver(&mut state.replica, CommandReply::Full, at);
+                call.deliver(&mut state.replica, CommandReply::Full, at);
             }
             Admission::Drop => state.outbox.pending_bytes -= call.size,
             Admission::Hold(why) => {
@@ -129,7 +129,7 @@ enum Admission {
 /// Only new jobs may have to wait. Everything else may free the log, and a settlement must not wait
 /// until its lease has expired.
 fn admit(shared: &LogShared, state: &mut LogState, call: &PendingCall) -> Admission {
-    if call.waiter.is_gone() {
+    if call.is_abandoned() {
         // Without a sequence number it leaves no gap. The writer of an abandoned snapshot begins
         // another one.
         return Admission::Drop;

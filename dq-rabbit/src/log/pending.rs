@@ -23,13 +23,27 @@ pub(super) struct PendingCall {
     pub(super) size: usize,
     /// Whether it may take effect. Shared with the caller.
     pub(super) was_sent: Arc<AtomicBool>,
-    pub(super) waiter: Box<dyn Waiter>,
+    /// `None` if the entry must be appended although nobody waits.
+    pub(super) waiter: Option<Box<dyn Waiter>>,
 }
 
 impl PendingCall {
     pub(super) fn without_caller(at: Timestamp, submitted: Duration, command: Command) -> Self {
         let size = command.size();
-        Self { at, submitted, command, size, was_sent: Arc::default(), waiter: Box::new(NoCaller) }
+        Self { at, submitted, command, size, was_sent: Arc::default(), waiter: None }
+    }
+
+    /// The caller has given up.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| waiter.is_gone())
+    }
+
+    /// Gives the caller the state right after the entry. A call that is refused before it is sent
+    /// gets `CommandReply::Full` and the present state; `at` means nothing.
+    pub(super) fn deliver(self, replica: &mut Replica, reply: CommandReply, at: AppliedAt) {
+        if let Some(waiter) = self.waiter {
+            waiter.deliver(replica, reply, at);
+        }
     }
 }
 
@@ -128,7 +142,7 @@ impl Outbox {
     /// snapshot.
     pub(super) fn abandon_if_gone(&mut self, index: usize) {
         let call = &mut self.sent[index].call;
-        if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
+        if call.is_abandoned() && !matches!(call.command, Command::Snapshot(_)) {
             let size_before = call.size;
             call.command = Command::Barrier;
             call.size = call.command.size();
@@ -159,23 +173,9 @@ pub(crate) struct AppliedAt {
 
 /// Waits for the reply of a call.
 pub(super) trait Waiter: Send {
-    /// The caller has given up.
     fn is_gone(&self) -> bool;
 
-    /// Gets the state right after the entry. A call that is refused before it is sent gets
-    /// `CommandReply::Full` and the present state; `at` means nothing.
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
-}
-
-/// The waiter of an entry that must be appended although nobody waits.
-pub(super) struct NoCaller;
-
-impl Waiter for NoCaller {
-    fn is_gone(&self) -> bool {
-        false
-    }
-
-    fn deliver(self: Box<Self>, _: &mut Replica, _: CommandReply, _: AppliedAt) {}
 }
 
 /// Reads the reply and the state for a caller.

@@ -29,17 +29,12 @@ const CAPACITY_PART: u64 = 5;
 /// Further jobs with a lost payload are not counted.
 const MAX_LOST_PAYLOADS: usize = 1_000;
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogSettings {
+/// Everything that opening a log needs.
+pub(crate) struct LogContext {
     /// A call fails after this long without progress.
     pub(crate) response_timeout: Duration,
     /// The log's intended size in bytes.
     pub(crate) size: u64,
-}
-
-/// Everything that opening a log needs.
-pub(crate) struct LogContext {
-    pub(crate) settings: LogSettings,
     pub(crate) history: HistoryLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
@@ -92,7 +87,8 @@ pub(crate) struct LogShared {
     pub(super) topology: Arc<Topology>,
     pub(super) publish: Arc<AmqpConnection>,
     pub(super) consume: Arc<AmqpConnection>,
-    pub(super) settings: LogSettings,
+    pub(super) response_timeout: Duration,
+    pub(super) size: u64,
     pub(super) history_limits: wire::HistoryLimits,
     /// A test stops this process after this step.
     #[cfg(test)]
@@ -100,13 +96,6 @@ pub(crate) struct LogShared {
     /// While a test holds this, the process begins to read no generation.
     #[cfg(test)]
     pub(super) may_begin_to_read: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl LogSettings {
-    /// A snapshot's maximum size, in bytes.
-    pub(super) fn capacity(&self) -> u64 {
-        self.size / CAPACITY_PART
-    }
 }
 
 /// What changes under the lock of an open log.
@@ -181,11 +170,11 @@ impl LogState {
 
 impl LogShared {
     pub(super) fn new(context: LogContext) -> Self {
-        let LogContext { settings, history, clock, entropy, topology, .. } = context;
-        let LogContext { publish, consume, listeners, payloads, .. } = context;
+        let LogContext { response_timeout, size, history, clock, entropy, .. } = context;
+        let LogContext { topology, publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
             outbox: Outbox::new(random_id(&entropy)),
-            retention: Retention::new(settings.size, false, clock.elapsed()),
+            retention: Retention::new(size, false, clock.elapsed()),
             ..LogState::default()
         };
         Self {
@@ -211,7 +200,8 @@ impl LogShared {
             topology,
             publish,
             consume,
-            settings,
+            response_timeout,
+            size,
             history_limits: (&history).into(),
             #[cfg(test)]
             crash_at: Mutex::default(),
@@ -222,6 +212,11 @@ impl LogShared {
 
     pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
         lock(&self.state)
+    }
+
+    /// A snapshot's maximum size, in bytes.
+    pub(super) fn capacity(&self) -> u64 {
+        self.size / CAPACITY_PART
     }
 
     /// A retryable error does not replace a lasting one, which says more.

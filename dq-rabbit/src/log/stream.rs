@@ -15,24 +15,17 @@ const OFFSET: &str = "x-stream-offset";
 
 pub(super) const READ_OPERATION: &str = "read the log";
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum StreamStart {
-    Offset(u64),
-    First,
-}
-
-/// Starts a consumer on its own channel, which closes when dropped. `None` if there is no stream.
+/// Starts a consumer on its own channel, which closes when dropped. It begins at this offset of the
+/// stream; 0 is the first message that the stream still has. `None` if there is no stream.
 pub(super) async fn consume(
     shared: &LogShared,
     stream: ShortString,
-    start: StreamStart,
+    start: u64,
     prefetch: u16,
 ) -> Result<Option<(AmqpChannel, Consumer)>> {
     let start = match start {
-        StreamStart::Offset(offset) => {
-            AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX))
-        }
-        StreamStart::First => AMQPValue::LongString("first".into()),
+        0 => AMQPValue::LongString("first".into()),
+        offset => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
     };
     let mut arguments = FieldTable::default();
     arguments.insert(OFFSET.into(), start);
@@ -55,11 +48,7 @@ pub(super) async fn consume_from(
     prefetch: u16,
 ) -> Result<Option<(AmqpChannel, Consumer)>> {
     let stream = shared.topology.names().generation(Generation::of(offset));
-    let start = match Generation::offset_in_stream(offset) {
-        0 => StreamStart::First,
-        offset => StreamStart::Offset(offset),
-    };
-    consume(shared, stream, start, prefetch).await
+    consume(shared, stream, Generation::offset_in_stream(offset), prefetch).await
 }
 
 /// Returns the message's offset in its stream.

@@ -13,7 +13,7 @@ use lapin::message::Delivery;
 use super::apply::{Progress, apply_all};
 use super::cache::MessageCache;
 use super::generation::Generation;
-use super::generation::directory::{self, Arrival};
+use super::generation::directory;
 use super::history::sync_limits;
 use super::loss;
 use super::shared::LogShared;
@@ -103,7 +103,16 @@ async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
     let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
     let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
-        return Ok(handle_missing(shared, generation, last.is_some()).await?);
+        // A generation that was read before is looked up in the directory.
+        if last.is_none() {
+            let follows_close = shared.state().next_offset.is_some();
+            if directory::restore(shared, generation, follows_close).await? {
+                return Ok(ReadEnd::StartAgain);
+            }
+        }
+        let generation = generation.number();
+        tracing::warn!(generation, "the broker has no such generation of the log");
+        return Ok(ReadEnd::Replay);
     };
     #[cfg(test)]
     drop(shared.may_begin_to_read.lock().await);
@@ -195,31 +204,10 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
-    state.begin_generation(generation, shared.settings.size, shared.clock.elapsed());
+    state.begin_generation(generation, shared.size, shared.clock.elapsed());
     drop(state);
     shared.moved.notify_one();
     Ok(generation)
-}
-
-/// Handles a generation that the broker does not find.
-async fn handle_missing(
-    shared: &LogShared,
-    generation: Generation,
-    was_read: bool,
-) -> Result<ReadEnd> {
-    let arrival = if was_read {
-        Arrival::Read
-    } else if shared.state().next_offset.is_some() {
-        Arrival::Close
-    } else {
-        Arrival::Directory
-    };
-    if directory::restore(shared, generation, arrival).await? {
-        return Ok(ReadEnd::StartAgain);
-    }
-    let generation = generation.number();
-    tracing::warn!(generation, "the broker has no such generation of the log");
-    Ok(ReadEnd::Replay)
 }
 
 /// Whether offsets are missing. That proves no loss, because the broker uses offsets for its own
@@ -241,7 +229,7 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     else {
         return Ok(false);
     };
-    match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
+    match tokio::time::timeout(shared.response_timeout, consumer.next()).await {
         Ok(Some(Ok(oldest))) => Ok(generation.offset(offset_of(&oldest)?) <= next),
         Ok(Some(Err(error))) => Err(read_error(shared, &error)),
         Ok(None) | Err(_) => Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable)),

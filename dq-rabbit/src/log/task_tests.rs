@@ -15,12 +15,12 @@ use super::append::has_budget;
 use super::apply::{Progress, apply_all};
 use super::generation::Generation;
 use super::outgoing::{next_message, rewrite};
-use super::pending::{NoCaller, PendingCall, SentCall};
-use super::shared::{LogContext, LogSettings, LogShared};
+use super::pending::{PendingCall, SentCall};
+use super::shared::{LogContext, LogShared};
 use super::tail;
 use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
-use crate::connect::{AmqpConnection, Broker};
+use crate::connect::AmqpConnection;
 use crate::error::LostReply;
 use crate::topology::Topology;
 
@@ -28,11 +28,11 @@ use crate::topology::Topology;
 fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     let config = RabbitConfig::new("amqp://127.0.0.1:1".to_owned());
     let entropy = Arc::new(Entropy::seeded(1));
-    let broker = Broker::new(&config.broker().unwrap(), Arc::clone(&entropy)).unwrap();
-    let connection = Arc::new(AmqpConnection::start(Arc::new(broker), "test"));
-    let response_timeout = Duration::from_secs(5);
+    let broker = Arc::new(config.broker(Arc::clone(&entropy)).unwrap());
+    let connection = Arc::new(AmqpConnection::start(broker, "test"));
     let shared = LogShared::new(LogContext {
-        settings: LogSettings { response_timeout, size: 16 << 20 },
+        response_timeout: Duration::from_secs(5),
+        size: 16 << 20,
         history: HistoryLimits::all(HistoryLimit::OFF),
         clock: Arc::new(SystemClock),
         entropy,
@@ -65,7 +65,7 @@ fn call_of(shared: &LogShared, command: Command) -> PendingCall {
 }
 
 fn begin(shared: &LogShared, generation: Generation) {
-    let (size, clock) = (shared.settings.size, &shared.clock);
+    let (size, clock) = (shared.size, &shared.clock);
     shared.state().begin_generation(generation, size, clock.elapsed());
 }
 
@@ -221,7 +221,7 @@ async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
         let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
         Command::Schedule(vec![job.into()])
     };
-    let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
+    let submit = |command| shared.submit("call", command, Arc::default(), None);
     let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();
     assert!((10..100).contains(&accepted), "{accepted} calls of a MiB");
     assert_eq!(submit(new()).unwrap_err().kind(), ErrorKind::Unavailable);
@@ -240,9 +240,7 @@ async fn the_outcome_of_a_call_that_was_sent_is_unknown_when_the_log_cannot_be_r
     let shared = shared(Generation::FIRST, 0);
     let call = || {
         let lost_reply = LostReply::OutcomeUnknown;
-        shared
-            .call("call", lost_reply, super::command::Barrier, |_, (), _| ())
-            .map(Result::unwrap_err)
+        shared.call("call", lost_reply, Command::Barrier, |_, (), _| ()).map(Result::unwrap_err)
     };
     let (mut sent, mut unsent) = (pin!(call()), pin!(call()));
     assert!(poll!(&mut sent).is_pending());

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{JobId, Listeners, QueueName, Result, Timestamp};
+use dq_core::{JobId, Listeners, QueueName, Result, Scheduled, Timestamp};
 use lapin::message::Delivery;
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{Replica, ReplicaJob, command, wire};
+use crate::log::wire::{self, Command};
+use crate::log::{Replica, ReplicaJob};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
@@ -142,7 +143,7 @@ impl DeliveryHandler {
         let log = &self.engine.log;
         let find_unknown = || {
             let jobs: Vec<_> = delivered.iter().map(|(job, _)| (job.id, job.log_id)).collect();
-            log.call("restore", LostReply::Unavailable, command::Barrier, move |replica, _, _| {
+            log.call("restore", LostReply::Unavailable, Command::Barrier, move |replica, (), _| {
                 let log_id = replica.log_id();
                 let machine = replica.machine();
                 let is_unknown =
@@ -157,9 +158,10 @@ impl DeliveryHandler {
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
-            let unknown = command::Schedule(unknown);
+            let unknown = Command::Schedule(unknown);
+            let ignore = |_: &mut Replica, _: Vec<Scheduled>, _| ();
             self.retry_until_ok(|| {
-                log.call("restore", LostReply::Unavailable, unknown.clone(), |_, _, _| ())
+                log.call("restore", LostReply::Unavailable, unknown.clone(), ignore)
             })
             .await;
         }

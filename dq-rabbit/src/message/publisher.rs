@@ -16,9 +16,8 @@ use tokio_util::task::TaskTracker;
 use super::batch::batch;
 use super::job_message::{JobMessage, PublishedJob};
 use crate::connect::{AmqpChannel, AmqpConnection, Reply};
-use crate::error::{self, LostReply, from_lapin, nacked, returned};
+use crate::error::{self, LostReply, from_lapin, unconfirmed};
 use crate::topology::Topology;
-use crate::topology::ladder::Ladder;
 use crate::topology::names::Topic;
 
 /// How many messages of one call may be unconfirmed.
@@ -40,7 +39,6 @@ pub(crate) struct Publisher {
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
-    ladder: Ladder,
     /// Channels in confirm mode, without unconfirmed messages.
     idle: Mutex<Vec<AmqpChannel>>,
     channels: Semaphore,
@@ -50,11 +48,9 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(connection: Arc<AmqpConnection>, topology: Arc<Topology>) -> Self {
-        let ladder = topology.ladder().clone();
         Self {
             connection,
             topology,
-            ladder,
             idle: Mutex::default(),
             channels: Semaphore::new(MAX_CHANNELS),
             pending_bytes: AtomicUsize::new(0),
@@ -72,7 +68,7 @@ impl Publisher {
         jobs: Vec<PublishedJob>,
         now: Timestamp,
     ) -> Option<JoinHandle<()>> {
-        if jobs.is_empty() || !self.ladder.has_messages() {
+        if jobs.is_empty() || !self.has_messages() {
             return None;
         }
         let (count, size) = (jobs.len(), jobs.iter().map(PublishedJob::approx_size).sum());
@@ -104,7 +100,7 @@ impl Publisher {
     }
 
     pub(crate) fn has_messages(&self) -> bool {
-        self.ladder.has_messages()
+        self.topology.ladder().has_messages()
     }
 
     /// How many jobs got no message because publishing failed.
@@ -119,7 +115,7 @@ impl Publisher {
     /// `OutcomeUnknown` if confirmations are lost; `Full` during an alarm; `Config` if a permission
     /// or, with passive topology, a queue is missing.
     pub(crate) async fn publish(&self, jobs: Vec<PublishedJob>, now: Timestamp) -> Result<()> {
-        if !self.ladder.has_messages() {
+        if !self.has_messages() {
             return Ok(());
         }
         let messages = batch(jobs, now);
@@ -171,7 +167,7 @@ impl Publisher {
     }
 
     fn outgoing(&self, message: &JobMessage, now: Timestamp) -> Outgoing {
-        let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
+        let route = self.topology.ladder().route(&Topic::of(message.queue()), message.due(), now);
         Outgoing {
             exchange: route.exchange,
             key: route.routing_key,
@@ -269,15 +265,14 @@ impl Publisher {
         operation: &'static str,
         confirm: Reply<Confirmation>,
     ) -> Result<(), Failure> {
-        let broker = self.connection.broker_info();
-        match confirm.received().await {
-            Ok(Confirmation::Ack(None) | Confirmation::NotRequested) => Ok(()),
-            Ok(Confirmation::Nack(_)) => Err(nacked(operation, broker).into()),
-            Ok(Confirmation::Ack(Some(message))) => {
-                // The queue or its binding was deleted.
-                Err(Failure { error: returned(operation, broker, &message), undeclared: true })
+        let confirmation =
+            confirm.received().await.map_err(|error| self.error(operation, &error))?;
+        match unconfirmed(operation, self.connection.broker_info(), &confirmation) {
+            None => Ok(()),
+            Some(error) => {
+                // A message is returned if the queue or its binding was deleted.
+                Err(Failure { error, undeclared: matches!(confirmation, Confirmation::Ack(_)) })
             }
-            Err(error) => Err(self.error(operation, &error).into()),
         }
     }
 

@@ -13,7 +13,8 @@ use dq_core::{JobId, Result};
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{PayloadRef, ReadPurpose, Replica, command};
+use crate::log::wire::Command;
+use crate::log::{PayloadRef, ReadPurpose, Replica};
 
 /// Payloads to read, and what came of it.
 #[derive(Debug, Default)]
@@ -85,6 +86,6 @@ impl Engine {
             ReadPurpose::Run => "claim",
             ReadPurpose::View => "browse",
         };
-        self.log.call(operation, LostReply::Unavailable, command::Barrier, read).await
+        self.log.call(operation, LostReply::Unavailable, Command::Barrier, read).await
     }
 }

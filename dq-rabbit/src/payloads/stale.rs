@@ -97,7 +97,7 @@ mod tests {
 
         let buffered = [(due, waits), (due, moved), (later, moved), (due, ended)];
         assert_eq!(stale(&mut replica, &buffered), [moved, ended]);
-        let mut unread = Replica::unread();
+        let mut unread = Replica::default();
         assert!(stale(&mut unread, &buffered).is_empty(), "it does not know yet");
     }
 }

@@ -17,8 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Error, QueueName, Result};
-use lapin::types::ShortString;
+use dq_core::{Error, ErrorKind, QueueName, Result};
 use tokio::sync::Notify;
 
 use self::declaration::Declaration;
@@ -43,6 +42,7 @@ const NOT_FOUND_PAUSES: [Duration; 3] =
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 const FAILED_RESTORE_PAUSE: Duration = Duration::from_secs(30);
 
+#[derive(Debug)]
 pub(crate) struct Topology {
     connection: Arc<AmqpConnection>,
     objects: Objects,
@@ -60,17 +60,14 @@ pub(crate) struct Topology {
 
 impl Topology {
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
-        let objects = Objects::new(config);
-        let ladder = match config.topology {
-            TopologyMode::Plugin => Ladder::with_plugin(&objects.names),
-            TopologyMode::Declare | TopologyMode::Passive => {
-                Ladder::new(&objects.names, config.ladder)
-            }
-        };
         Self {
             connection,
-            objects,
-            ladder,
+            objects: Objects::new(config),
+            ladder: Ladder {
+                names: ObjectNames::new(&config.prefix),
+                kind: config.ladder,
+                has_plugin: config.topology == TopologyMode::Plugin,
+            },
             ready: Mutex::default(),
             restoring: tokio::sync::Mutex::default(),
             restored: AtomicU64::new(0),
@@ -143,10 +140,6 @@ impl Topology {
         }
         channel.close().await;
         Ok(())
-    }
-
-    pub(crate) fn routing_key(&self, generation: Generation) -> ShortString {
-        objects::routing_key(generation)
     }
 
     /// Declares everything for messages. Leaves out queues that are not available now.
@@ -287,7 +280,11 @@ impl Topology {
         }
         let names = names_of(&missing);
         if is_passive {
-            return Err(error::missing_objects("declare", self.connection.broker_info(), &names));
+            let hosts = &self.connection.broker_info().hosts;
+            let what = format!("RabbitMQ at {hosts} lacks {names}");
+            return Err(Error::new(ErrorKind::Config, what)
+                .remedy("declare them, or set `topology` to \"declare\"")
+                .operation("declare"));
         }
         tracing::warn!(objects = names, "missing exchanges and queues are declared");
         let binds = |it: &Declaration| missing.iter().any(|object| it.binds(object));
@@ -309,12 +306,6 @@ enum Inaccessible {
 impl Inaccessible {
     fn is_left_out(self, rejected: &Rejected) -> bool {
         self == Self::IsLeftOut && rejected.refusal == Refusal::Inaccessible
-    }
-}
-
-impl std::fmt::Debug for Topology {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Topology").field("objects", &self.objects).finish_non_exhaustive()
     }
 }
 

@@ -65,6 +65,11 @@ impl ObjectNames {
         self.name(format_args!("log.{}", generation.number()))
     }
 
+    /// The routing key of a generation's stream.
+    pub(crate) fn generation_key(&self, generation: Generation) -> ShortString {
+        generation.number().to_string().into()
+    }
+
     /// Whether this queue is a generation of the log or its directory.
     pub(crate) fn is_log(&self, queue: &str) -> bool {
         let rest = queue.strip_prefix(self.directory().as_str());

@@ -57,9 +57,10 @@ impl Objects {
     /// change. They limit neither size nor age.
     pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {
         let name = self.names.generation(generation);
+        let key = self.names.generation_key(generation);
         vec![
             Declaration::Queue(name.clone(), stream(SEGMENT_BYTES)),
-            Declaration::QueueBinding(self.names.generations(), name, routing_key(generation)),
+            Declaration::QueueBinding(self.names.generations(), name, key),
         ]
     }
 
@@ -175,10 +176,6 @@ impl Objects {
         }
         arguments
     }
-}
-
-pub(super) fn routing_key(generation: Generation) -> ShortString {
-    generation.number().to_string().into()
 }
 
 fn stream(segment_bytes: i64) -> FieldTable {

@@ -8,7 +8,7 @@ use dq_core::{Error, Result};
 
 use super::declaration::Declaration;
 use crate::connect::{AmqpChannel, AmqpConnection};
-use crate::error::{self, Refusal};
+use crate::error::{LostReply, Refusal, from_call, refusal};
 
 /// Requests on one channel.
 const CHUNK: usize = 64;
@@ -76,8 +76,10 @@ async fn send(
     for (accepted, (&index, reply)) in indexes.iter().zip(replies).enumerate() {
         if let Err(error) = reply.received().await {
             let required = |object: &str| declarations[index].required_permission(object);
-            let refusal = error::refusal(&error);
-            let error = error::from_declaration(connection.broker_info(), &required, &error);
+            let refusal = refusal(&error);
+            let broker = connection.broker_info();
+            let error =
+                from_call("declare", LostReply::Unavailable, Some(&required), broker, &error);
             return Err((accepted, Rejected { index, refusal, error }));
         }
     }

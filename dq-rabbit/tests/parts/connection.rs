@@ -14,7 +14,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 
 use super::fixture::{assert_error, config, config_for, connect};
-use crate::connect::{AmqpChannel, AmqpConnection, Broker};
+use crate::connect::{AmqpChannel, AmqpConnection};
 
 /// Enough for an immediate reaction, and less than the response timeout.
 const SOON: Duration = Duration::from_secs(30);
@@ -130,8 +130,7 @@ async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
     let nodes = [TcpProxy::to(server.clone()).await, TcpProxy::to(server.clone()).await];
     let both = format!("127.0.0.1:{},127.0.0.1:{}", nodes[0].port(), nodes[1].port());
     let config = config_for(url.replace(&server, &both));
-    let broker = Broker::new(&config.broker().unwrap(), Arc::new(Entropy::seeded(1))).unwrap();
-    let broker = Arc::new(broker);
+    let broker = Arc::new(config.broker(Arc::new(Entropy::seeded(1))).unwrap());
     let connections =
         ["publish", "consume"].map(|it| AmqpConnection::start(Arc::clone(&broker), it));
     for (node, expected) in [(0, 2), (1, 2), (0, 4)] {

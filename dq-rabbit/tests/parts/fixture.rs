@@ -8,7 +8,7 @@ use dq_servers::shared_rabbitmq;
 
 use crate::RabbitBackend;
 use crate::config::RabbitConfig;
-use crate::connect::{AmqpConnection, Broker};
+use crate::connect::AmqpConnection;
 use crate::topology::Topology;
 
 pub(super) fn config(vhost: &str) -> RabbitConfig {
@@ -24,8 +24,7 @@ pub(super) fn config_for(url: String) -> RabbitConfig {
 
 pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     config.validate().unwrap();
-    let settings = config.broker().unwrap();
-    let broker = Broker::new(&settings, Arc::new(Entropy::seeded(1))).unwrap();
+    let broker = config.broker(Arc::new(Entropy::seeded(1))).unwrap();
     Arc::new(AmqpConnection::start(Arc::new(broker), "test"))
 }
 

@@ -11,14 +11,13 @@ use super::Generation;
 use super::directory;
 use crate::chunks::chunks;
 use crate::error::LostReply;
-use crate::log::command::{Close, Snapshot};
 use crate::log::fetch::{self, ReadPurpose};
 use crate::log::pending::AppliedAt;
 use crate::log::shared::LogShared;
 use crate::log::state::replica::Replica;
 use crate::log::state::snapshot::job_parts;
 use crate::log::state::stored::StoredPayload;
-use crate::log::wire::{SnapshotEntry, SnapshotPart};
+use crate::log::wire::{Command, SnapshotEntry, SnapshotPart};
 
 /// How many jobs' payloads are read at once.
 const FETCH_JOBS: usize = 5_000;
@@ -75,7 +74,7 @@ async fn compact(shared: &LogShared) -> Result<()> {
         if shared.generation() != Some(generation) {
             return Ok(());
         }
-        let close = Close(generation.number());
+        let close = Command::Close(generation.number());
         shared.call(OPERATION, LostReply::Unavailable, close, |_, (), _| ()).await?;
         shared.reached("closed").await;
     }
@@ -184,5 +183,5 @@ async fn append<T: Send + 'static>(
     read: impl FnOnce(&mut Replica, AppliedAt) -> T + Send + 'static,
 ) -> Result<T> {
     let read = |replica: &mut Replica, (), at| read(replica, at);
-    shared.call(OPERATION, LostReply::Unavailable, Snapshot(entry), read).await
+    shared.call(OPERATION, LostReply::Unavailable, Command::Snapshot(entry), read).await
 }

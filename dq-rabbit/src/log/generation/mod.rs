@@ -86,18 +86,19 @@ pub(crate) struct DirectoryView {
     pub(crate) newest_record_offset: u64,
     /// No stream from here on was deleted. Never after the newest.
     pub(crate) oldest: Generation,
-    pub(crate) last: SeenRecord,
+    /// `None` before the first record.
+    pub(crate) last: Option<SeenRecord>,
     /// The broker had deleted records before the first one read.
     pub(crate) is_cut_off: bool,
 }
 
 /// A record that a process has read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenRecord {
     /// The record's offset in the directory.
     pub(crate) record_offset: u64,
     /// The record's random number, by which its writer finds it. Another one at a known offset
-    /// shows that the directory was deleted and begun again. 0 before the first record.
+    /// shows that the directory was deleted and begun again.
     pub(crate) nonce: u64,
 }
 
@@ -119,7 +120,7 @@ pub(crate) enum RecordKind {
 impl DirectoryView {
     /// Adds the next record.
     pub(crate) fn observe(&mut self, record: SeenRecord, kind: RecordKind) {
-        self.last = record;
+        self.last = Some(record);
         match kind {
             RecordKind::Newest { number, oldest } => {
                 if Some(Generation(number)) >= self.newest {
@@ -188,7 +189,7 @@ mod tests {
             let named = view.newest.map(|newest| (newest.number(), view.newest_record_offset));
             assert_eq!(named, expected, "{kinds:?}");
             let last = kinds.len() as u64 - 1;
-            assert_eq!(view.last, SeenRecord { record_offset: last, nonce: 7 + last });
+            assert_eq!(view.last, Some(SeenRecord { record_offset: last, nonce: 7 + last }));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::log::wire::{self, encoded_size};
 
 /// A stored job may gain this much besides a payload: counts, lease, worker, and an error with
 /// [`SHORT_TEXT`] bytes.
-const GROWTH_PER_JOB: u64 = 256;
+const RESERVED_PER_JOB: u64 = 256;
 /// The longest error or reason while the log is full, in bytes.
 const SHORT_TEXT: usize = 120;
 
@@ -63,7 +63,7 @@ fn runner(runner: &Announced) -> u64 {
 /// How much of its capacity the log uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// A snapshot's bytes, with [`GROWTH_PER_JOB`].
+    /// A snapshot's bytes, with [`RESERVED_PER_JOB`].
     pub(crate) used: u64,
     /// `None` before the log has a limit.
     pub(crate) capacity: Option<u64>,
@@ -71,7 +71,7 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(in crate::log) fn of(machine: &ReplicaMachine, capacity: Option<u64>) -> Self {
-        Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
+        Self { used: machine.stored_bytes() + RESERVED_PER_JOB * machine.len() as u64, capacity }
     }
 
     pub(crate) fn percent(self) -> u64 {
@@ -95,8 +95,8 @@ impl Usage {
                 return 0;
             }
             let same_key = job.key().and_then(|key| machine.stored_bytes_of_key(&job.queue, key));
-            let new = job.stored_bytes() + GROWTH_PER_JOB;
-            new.saturating_sub(same_key.map_or(0, |bytes| bytes + GROWTH_PER_JOB))
+            let new = job.stored_bytes() + RESERVED_PER_JOB;
+            new.saturating_sub(same_key.map_or(0, |bytes| bytes + RESERVED_PER_JOB))
         };
         let added: u64 = jobs.into_iter().map(added).sum();
         added == 0 || self.used + added <= capacity

@@ -26,38 +26,20 @@ struct LastEntry {
     number: u64,
 }
 
-/// What an entry's sequence number says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SequenceCheck {
-    /// The entry takes effect.
-    Next,
-    Duplicate,
-    /// Earlier entries are missing, so it has no effect.
-    Gap {
-        /// 0 for an unknown producer.
-        last: u64,
-    },
-}
-
 impl Producers {
     /// Returns the producer's last sequence number; 0 for an unknown producer.
     pub(crate) fn last_sequence(&self, producer_id: u64) -> u64 {
         self.last_entries.get(&producer_id).map_or(0, |last| last.sequence)
     }
 
-    /// Records an entry if it is the producer's next one.
-    pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) -> SequenceCheck {
-        let last = self.last_sequence(producer_id);
-        if sequence <= last {
-            return SequenceCheck::Duplicate;
-        }
-        if sequence > last + 1 {
-            return SequenceCheck::Gap { last };
-        }
+    /// Records the producer's next entry. Whether producers expire depends on entries only, so that
+    /// all replicas forget at the same entry.
+    pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) {
         self.entries += 1;
         self.last_entries.insert(producer_id, LastEntry { sequence, number: self.entries });
-        self.expire();
-        SequenceCheck::Next
+        if self.entries.is_multiple_of(EXPIRY_ENTRIES / 4) {
+            self.last_entries.retain(|_, last| last.number + EXPIRY_ENTRIES > self.entries);
+        }
     }
 
     /// Counts the active producers.
@@ -82,13 +64,6 @@ impl Producers {
         let missing =
             |(id, last): (&u64, &LastEntry)| last.sequence.saturating_sub(self.last_sequence(*id));
         read.last_entries.iter().filter(|(_, last)| is_kept(last)).map(missing).sum()
-    }
-
-    /// Depends on entries only, so that all replicas forget at the same entry.
-    fn expire(&mut self) {
-        if self.entries.is_multiple_of(EXPIRY_ENTRIES / 4) {
-            self.last_entries.retain(|_, last| last.number + EXPIRY_ENTRIES > self.entries);
-        }
     }
 
     /// Producer id, last sequence number, and its entry's number.

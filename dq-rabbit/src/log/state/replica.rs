@@ -12,7 +12,7 @@ use dq_core::{
 
 use super::capacity::{SIZES, Usage};
 use super::leases::ObservedLeases;
-use super::producers::{Producers, SequenceCheck};
+use super::producers::Producers;
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
 use super::stored::{LogPosition, PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 use crate::entries::MAX_ENTRY_ITEMS;
@@ -68,14 +68,8 @@ pub(crate) struct Replica {
 }
 
 impl Default for Replica {
-    fn default() -> Self {
-        Self::unread()
-    }
-}
-
-impl Replica {
     /// A replica that waits for its first entry.
-    pub(crate) fn unread() -> Self {
+    fn default() -> Self {
         let limits = HistoryLimits::all(HistoryLimit::OFF);
         let mut machine = Machine::new(limits).with_explicit_lease_ends();
         machine.measure(SIZES);
@@ -90,11 +84,13 @@ impl Replica {
             collector: Some(SnapshotCollector::default()),
         }
     }
+}
 
+impl Replica {
     /// A replica that reads from this offset on. It has to be restored from a snapshot, unless a
     /// generation begins empty there.
     pub(crate) fn starting_at(first: u64) -> Self {
-        let mut replica = Self::unread();
+        let mut replica = Self::default();
         let generation = Generation::of(first);
         if generation.begins_empty() && first == generation.offset(0) {
             replica.collector = None;
@@ -125,11 +121,15 @@ impl Replica {
             // begun the former log too, so its id alone does not do.
             self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
-        match self.producers.record(entry.producer_id, entry.sequence) {
-            SequenceCheck::Next => Applied::Reply(self.execute(offset, index, entry)),
-            SequenceCheck::Duplicate => Applied::Duplicate,
-            SequenceCheck::Gap { last } => Applied::Gap { last },
+        let last = self.producers.last_sequence(entry.producer_id);
+        if entry.sequence <= last {
+            return Applied::Duplicate;
         }
+        if entry.sequence > last + 1 {
+            return Applied::Gap { last };
+        }
+        self.producers.record(entry.producer_id, entry.sequence);
+        Applied::Reply(self.execute(offset, index, entry))
     }
 
     fn execute(&mut self, offset: u64, index: u32, entry: Entry) -> CommandReply {
@@ -247,7 +247,8 @@ impl Replica {
             // From now, even if the job is due later: a lease must not expire before the end that
             // its holder knows.
             let lease_for = leased.leased_until.since(at);
-            self.leases.grant(leased.lease(), lease_for, self.seen);
+            let lease = wire::StandingLease::granted(leased.lease(), lease_for);
+            self.leases.observe(lease, self.seen);
         }
         let next_expiry = self.next_expiry(&wants, at, self.seen);
         claimed.next_due = claimed.next_due.into_iter().chain(next_expiry).min();
@@ -318,7 +319,7 @@ impl Replica {
         self.capacity = snapshot.capacity;
         self.leases = ObservedLeases::default();
         for lease in snapshot.leases {
-            self.leases.restore(lease, self.seen);
+            self.leases.observe(lease, self.seen);
         }
         self.log_id = snapshot.log_id;
         self.producers = snapshot.producers;
@@ -365,10 +366,6 @@ impl Replica {
 
     pub(crate) fn log_id(&self) -> u64 {
         self.log_id
-    }
-
-    pub(crate) fn active_producers(&self) -> u64 {
-        self.producers.active()
     }
 
     /// The log goes on in the next generation.

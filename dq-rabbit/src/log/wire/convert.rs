@@ -129,6 +129,13 @@ impl From<&Lease> for dq_core::Lease {
     }
 }
 
+impl StandingLease {
+    pub(crate) fn granted(lease: dq_core::Lease, lease_for: Duration) -> Self {
+        let dq_core::Lease { queue, job, token } = lease;
+        Self { queue, job, token: token.0, renewals: 0, lease_for: millis(lease_for) }
+    }
+}
+
 impl From<&StandingLease> for dq_core::Lease {
     fn from(lease: &StandingLease) -> Self {
         Self { queue: lease.queue.clone(), job: lease.job, token: FencingToken(lease.token) }

@@ -242,7 +242,7 @@ fn entries(message: &[u8]) -> Vec<Entry> {
     decode(message).unwrap().into_entries().expect("a message of this format")
 }
 
-/// `6471` is the magic, `01` the format; the head is the number of entries. Each entry: kind,
+/// `6471` is the magic, `01` the format; then the number of entries. Each entry: kind,
 /// flags, producer id (`e807`), sequence number (`02`), time (`05` is -3), length and body. The
 /// checksum has eight bytes.
 #[test]
@@ -301,7 +301,7 @@ fn what_is_not_an_intact_message_of_this_format_is_skipped() {
 pub(crate) fn unknown_entry(flags: u8) -> Vec<u8> {
     let command = Command::Unknown { kind: 1_000, body: Bytes::from_static(b"?") };
     let mut message = encode(&[entry(command)]);
-    // After magic (two bytes), format (one), head (one) and kind (two).
+    // After magic (two bytes), format (one), count (one) and kind (two).
     message[6] = flags;
     message.truncate(message.len() - 8);
     sealed(message)
