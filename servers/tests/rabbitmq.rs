@@ -42,7 +42,7 @@ fn a_server_is_ready_and_its_directory_is_removed() {
 fn settings_are_applied() {
     let rabbit = RabbitMq::options()
         .set("heartbeat", "17")
-        .advanced("rabbit", "quorum_tick_interval", "1000")
+        .advanced("quorum_tick_interval", "1000")
         .management()
         .without_feature_flag("stream_queue")
         .start();

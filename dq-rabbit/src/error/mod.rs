@@ -262,18 +262,6 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_refuses_may_pass() {
-        let refused = Error::new(ErrorKind::Incompatible, "refused").remedy("upgrade");
-        let passing = may_pass(refused.operation("declare"));
-        assert_eq!((passing.kind(), passing.message()), (ErrorKind::Unavailable, "refused"));
-        assert_eq!(
-            (passing.failed_operation(), passing.remedy_text()),
-            ("declare", Some("upgrade"))
-        );
-        assert_eq!(may_pass(closed("claim")).kind(), ErrorKind::Closed);
-    }
-
-    #[test]
     fn an_untrusted_certificate_is_a_configuration_error() {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let error = io::Error::new(io::ErrorKind::InvalidData, untrusted);

@@ -45,7 +45,20 @@ impl Engine {
             if unread.is_empty() {
                 break;
             }
-            let current = self.payload_refs(purpose, unread.keys().copied().collect()).await?;
+            // After everything in the log was read.
+            let ids: Vec<_> = unread.keys().copied().collect();
+            let positions = move |replica: &mut Replica, (), _| -> HashMap<_, _> {
+                let machine = replica.machine();
+                let stored = |id| Some((id, machine.stored(id)?.payload));
+                ids.into_iter().filter_map(stored).collect()
+            };
+            let operation = match purpose {
+                ReadPurpose::Run => "claim",
+                ReadPurpose::View => "browse",
+            };
+            let barrier = Command::Barrier;
+            let current =
+                self.log.call(operation, LostReply::Unavailable, barrier, positions).await?;
             unread.retain(|id, stored| {
                 let is_lost = current.get(id) == Some(&*stored);
                 if is_lost {
@@ -69,23 +82,5 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Returns where the payloads are after everything in the log was read.
-    async fn payload_refs(
-        &self,
-        purpose: ReadPurpose,
-        ids: Vec<JobId>,
-    ) -> Result<HashMap<JobId, PayloadRef>> {
-        let read = move |replica: &mut Replica, (), _| {
-            let machine = replica.machine();
-            let stored = |id| Some((id, machine.stored(id)?.payload));
-            ids.into_iter().filter_map(stored).collect()
-        };
-        let operation = match purpose {
-            ReadPurpose::Run => "claim",
-            ReadPurpose::View => "browse",
-        };
-        self.log.call(operation, LostReply::Unavailable, Command::Barrier, read).await
     }
 }

@@ -44,20 +44,6 @@ impl Declaration {
         matches!(self, Self::Exchange(..) | Self::Queue(..))
     }
 
-    /// Whether a binding begins or ends at this object, which is then declared first.
-    pub(super) fn binds(&self, object: &Self) -> bool {
-        let (from, to, to_queue) = match self {
-            Self::QueueBinding(from, to, _) => (from, to, true),
-            Self::ExchangeBinding(from, to, _) => (from, to, false),
-            Self::Exchange(..) | Self::Queue(..) => return false,
-        };
-        match object {
-            Self::Exchange(name, ..) => from == name || (!to_queue && to == name),
-            Self::Queue(name, _) => to_queue && to == name,
-            Self::QueueBinding(..) | Self::ExchangeBinding(..) => false,
-        }
-    }
-
     /// Sends the declaration. With `passive`, the broker only checks that the object exists.
     pub(super) fn send(&self, channel: &AmqpChannel, passive: bool) -> Reply<()> {
         match self.clone() {

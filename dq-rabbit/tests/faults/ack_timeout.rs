@@ -12,7 +12,7 @@ async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
     // Both in milliseconds: the timeout, and how often the broker checks it.
     let server = RabbitMq::options()
         .set("consumer_timeout", "1500")
-        .advanced("rabbit", "channel_tick_interval", "300")
+        .advanced("channel_tick_interval", "300")
         .start();
     let backend = open(&config_for(&server)).await;
     let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));

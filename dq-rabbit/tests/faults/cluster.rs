@@ -115,7 +115,7 @@ async fn losing_one_node_loses_no_job() {
 /// Without their node, declaring and consuming classic queues fails, and their messages are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn losing_the_node_of_classic_queues_stops_no_job() {
-    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let cluster = Arc::new(blocking(|| RabbitMq::options().start_cluster(3)).await);
     // On the connection's node.
     let classic = |first| {
         let mut config = config_for(&cluster, first);
@@ -172,7 +172,7 @@ async fn fill_log(backend: Arc<dyn Backend>, stop: CancellationToken) -> Vec<New
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_goes_from_stream_to_stream_while_nodes_fail() {
-    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let cluster = Arc::new(blocking(|| RabbitMq::options().start_cluster(3)).await);
     let small = |first| {
         let mut config = config_for(&cluster, first);
         config.ladder = LadderKind::None;

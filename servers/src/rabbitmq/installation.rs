@@ -103,22 +103,16 @@ impl Installation {
         program
     }
 
-    /// Evaluates expressions on a running node.
-    pub(crate) fn erl_call(&self, environment: Vec<(&'static str, OsString)>) -> Program {
-        self.program("erl_call", environment)
-    }
-
-    /// Erlang's port mapper daemon.
-    pub(crate) fn epmd(&self) -> Program {
-        self.program("epmd", Vec::new())
-    }
-
     pub(crate) fn ctl(&self) -> PathBuf {
         self.home.join("escript/rabbitmqctl")
     }
 
     /// A program of Erlang with only this environment.
-    fn program(&self, name: &str, mut environment: Vec<(&'static str, OsString)>) -> Program {
+    pub(crate) fn program(
+        &self,
+        name: &str,
+        mut environment: Vec<(&'static str, OsString)>,
+    ) -> Program {
         // RabbitMQ's tools print a warning with any other locale.
         environment.push(("LC_ALL", "C.UTF-8".into()));
         Program {

@@ -236,12 +236,4 @@ mod tests {
         assert_eq!(Generation::offset_in_stream(generation.offset(17)), 17);
         assert_eq!(Generation::FIRST.offset(17), 17);
     }
-
-    #[test]
-    fn the_generations_before_are_a_window() {
-        for (number, window) in [(0, 0..0), (3, 0..3), (98, 74..98)] {
-            let before = Generation::new(number).before().map(Generation::number);
-            assert!(before.eq(window.clone()), "{number}");
-        }
-    }
 }

@@ -101,23 +101,8 @@ const HOUR: i64 = 3_600_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[test]
-fn the_time_of_an_entry_ends_no_lease() {
-    let mut log = TestLog::new(u64::MAX);
-    let _ = log.schedule(plain(id(1)));
-    let lease = log.lease(HOUR);
-    for at in [HOUR * 9, -HOUR * 9] {
-        log.call_at(at, Command::Barrier);
-        assert_eq!(log.cancel(at, id(1)), Cancelled::AlreadyRunning);
-        assert!(matches!(log.renew(at, &lease), Renewed::Until(_)));
-        assert_eq!(log.replica.machine().stats(&[queue(0)], Timestamp::EPOCH + DAY)[0].running, 1);
-    }
-    assert_eq!(log.settle(lease, Verdict::Done), Settled::Accepted);
-    assert!(log.replica.leases().is_empty());
-}
-
-#[test]
 fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     log.elapsed = Duration::from_secs(60);
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
@@ -143,7 +128,7 @@ fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
 
 #[test]
 fn the_lease_of_a_job_that_is_claimed_early_lasts_to_the_end_that_its_holder_knows() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let _ = log.schedule(plain(id(1)).due(Timestamp::from_millis(102)));
     log.elapsed = Duration::from_millis(100);
     let claimed = log.claim(100, 1);
@@ -154,7 +139,7 @@ fn the_lease_of_a_job_that_is_claimed_early_lasts_to_the_end_that_its_holder_kno
 
 #[test]
 fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     log.renew(0, &lease);
@@ -182,7 +167,7 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
 
 #[test]
 fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let keyed = |number, bytes| {
         let mut job = job(number, bytes);
         job.key = Some(JobKey::new("key").unwrap());
@@ -213,7 +198,7 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
 
 #[test]
 fn errors_are_shortened_while_the_log_is_full() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let capacity = 100_000;
     log.call(Command::SetCapacity(capacity));
     let jobs = log.fill(100) as usize;

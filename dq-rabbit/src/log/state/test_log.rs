@@ -26,23 +26,22 @@ pub(super) struct TestLog {
     pub(super) elapsed: Duration,
     /// By producer: the snapshot entries that it has not written yet.
     pub(super) unwritten: HashMap<u64, VecDeque<SnapshotEntry>>,
-    /// The log's intended size in bytes.
-    size: u64,
 }
 
-impl TestLog {
-    pub(super) fn new(size: u64) -> Self {
+impl Default for TestLog {
+    fn default() -> Self {
         Self {
             messages: Messages::new(),
             next_offset: 0,
             replica: Replica::starting_at(0),
-            retention: Retention::new(size, true, Duration::ZERO),
+            retention: Retention::new(u64::MAX, true, Duration::ZERO),
             elapsed: Duration::ZERO,
             unwritten: HashMap::new(),
-            size,
         }
     }
+}
 
+impl TestLog {
     pub(super) fn generation(&self) -> Generation {
         Generation::of(self.next_offset)
     }
@@ -69,7 +68,7 @@ impl TestLog {
             applied.push((entry, reply));
             if closes {
                 self.next_offset = generation.next().offset(0);
-                self.retention = Retention::new(self.size, false, self.elapsed);
+                self.retention = Retention::new(u64::MAX, false, self.elapsed);
                 self.replica.begin_generation();
                 break;
             }

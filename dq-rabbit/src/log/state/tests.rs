@@ -157,6 +157,7 @@ fn operation() -> impl Strategy<Value = QueueOperation> {
     ]
 }
 
+#[derive(Default)]
 struct Simulation {
     log: TestLog,
     last_closed: Option<Generation>,
@@ -173,19 +174,6 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new() -> Self {
-        Self {
-            log: TestLog::new(u64::MAX),
-            last_closed: None,
-            late_offset: None,
-            applied: Vec::new(),
-            sent: HashMap::new(),
-            complete: BTreeSet::new(),
-            leases: Vec::new(),
-            now_ms: 0,
-        }
-    }
-
     fn command(&mut self, call: &Call) -> Command {
         match call {
             Call::Command(command) => command.clone(),
@@ -374,7 +362,7 @@ proptest! {
     fn replicas_are_equal_wherever_they_start_to_read(
         steps in vec((1..=PRODUCERS, step()), 1..120)
     ) {
-        let mut simulation = Simulation::new();
+        let mut simulation = Simulation::default();
         for (producer_id, step) in &steps {
             simulation.step(*producer_id, step);
         }
