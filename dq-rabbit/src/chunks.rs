@@ -1,7 +1,7 @@
 //! Splits many items into chunks of limited size.
 
-/// Splits the items into chunks of at most `max_items` items and `max_bytes` bytes. An item that is
-/// larger than that is a chunk of its own.
+/// Splits the items into chunks of at most `max_items` items and `max_bytes` bytes. A larger item
+/// is a chunk of its own.
 pub(crate) fn chunks<T>(
     items: impl IntoIterator<Item = T>,
     max_items: usize,

@@ -19,8 +19,8 @@ use crate::payloads::PayloadReads;
 use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
 impl Engine {
-    /// An empty claim with the next due time. It writes nothing to the log, so an idle runner costs
-    /// the broker nothing.
+    /// Returns an empty claim with the next due time. It writes nothing to the log, so an idle
+    /// runner costs the broker nothing.
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let (now, elapsed) = (self.log.now(), self.log.clock().elapsed());
         let is_prefetched = |id| self.payloads.contains(id);
@@ -36,8 +36,8 @@ impl Engine {
             return Ok(self.empty_claim(params));
         }
         let mut prefetched = self.due_payloads(params.wants, self.log.now() + CLAIM_AHEAD);
-        // The claim names more jobs than the limit, because some may be claimed meanwhile. It does
-        // not name all, because the log stores 16 bytes for each. A later claim names the others.
+        // Names more jobs than the limit, because some may be claimed meanwhile; not all, because
+        // the log stores 16 bytes for each.
         prefetched.truncate(params.limit.saturating_mul(2));
         let claim = Command::Claim(wire::Claim::new(params, prefetched));
         let releases = self.releases.clone();
@@ -56,8 +56,7 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Whether all due jobs are reserved for other processes. A claim would only add an entry to
-    /// the log.
+    /// Whether all due jobs are reserved for other processes. A claim would only add an entry.
     fn only_others_can_claim(&self, params: &ClaimParams<'_>) -> bool {
         let (now, elapsed) = (self.log.now(), self.log.clock().elapsed());
         let is_prefetched = |id| self.payloads.contains(id);
@@ -109,7 +108,6 @@ impl Engine {
                 self.set_payload(leased, payload);
             }
         }
-        // A job that has another payload now is not leased any more.
         for released in jobs.extract_if(.., |leased| unread.contains_key(&leased.job.id)) {
             let _ = self.releases.send(released.lease());
         }
@@ -152,7 +150,7 @@ impl Engine {
     }
 
     /// Makes the jobs dead whose payloads are lost, and removes them from `jobs`. If that fails,
-    /// the jobs are still there, and are released with the others.
+    /// the jobs are released with the others.
     async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
         if lost.is_empty() {
             return Ok(());

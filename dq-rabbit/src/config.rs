@@ -124,7 +124,6 @@ pub enum TopologyMode {
     Plugin,
 }
 
-/// All fields but `url`.
 const OPTIONS: [&str; 9] = [
     "ca",
     "ladder",
@@ -220,7 +219,6 @@ impl RabbitConfig {
         Broker::new(settings, entropy)
     }
 
-    /// Size of the log in bytes.
     pub(crate) fn log_bytes(&self) -> u64 {
         u64::from(self.log_size_mib) << 20
     }
@@ -246,7 +244,6 @@ impl RabbitConfig {
     }
 }
 
-/// Rejects a prefix that the broker would reject, or that is too long for the names.
 fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
@@ -288,7 +285,6 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
-/// A setting with a range.
 struct IntegerSetting {
     field: &'static str,
     min: u32,

@@ -22,11 +22,10 @@ pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) payloads: Arc<PayloadBuffer>,
     pub(crate) publisher: Arc<Publisher>,
-    /// How long before its due time a delivered job goes into the buffer. An earlier one is
-    /// published again.
+    /// An earlier delivery is published again.
     pub(crate) max_early: Duration,
     pub(crate) misses: Misses,
-    /// Leases to release in the background. If the backend is closed, they expire.
+    /// Leases to release in the background.
     pub(crate) releases: UnboundedSender<Lease>,
     /// Jobs that claims made dead because they cannot be read, until a claim returns them.
     pub(crate) quarantined: Mutex<Vec<(Job, DeadReason)>>,
@@ -88,8 +87,7 @@ impl Engine {
         });
     }
 
-    /// Without the log's id, while the replica is being restored, there is no message, and the job
-    /// runs from the log.
+    /// While the replica is being restored, there is no message, and the job runs from the log.
     fn message(&self, job: &ReplicaJob, payload: Bytes) -> Option<PublishedJob> {
         let ReplicaJob { job, stored } = job;
         Some(PublishedJob::from_job(self.log_id()?, job, stored.headers(), payload))

@@ -1,8 +1,8 @@
-//! The leases of a claim, which are released when nobody waits for the claim any more.
+//! Releases the leases of a claim when nobody waits for it any more.
 //!
-//! A claim may be applied after its caller has given up: the broker was too slow, or the future was
-//! dropped. Without a release, the jobs would wait until their leases expire. That still happens if
-//! the replica was restored from a snapshot that contains the claim, because its reply is lost.
+//! A claim may be applied after its caller has given up. Without a release, the jobs would wait
+//! until their leases expire. That still happens if the replica was restored from a snapshot that
+//! contains the claim, because its reply is lost.
 
 use dq_core::{Claimed, Lease};
 use tokio::sync::mpsc::UnboundedSender;
@@ -11,7 +11,6 @@ use tokio::sync::mpsc::UnboundedSender;
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) claimed: Claimed,
-    /// To [`release_all`](crate::release::release_all).
     releases: UnboundedSender<Lease>,
 }
 

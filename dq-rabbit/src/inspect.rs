@@ -1,5 +1,5 @@
-//! Reads of the replica: stats, browse, get, forecast. A barrier makes sure that they see all
-//! earlier changes.
+//! Reads the replica: stats, browse, get, forecast. A barrier makes sure that they see all earlier
+//! changes.
 
 use std::collections::HashMap;
 
@@ -84,8 +84,7 @@ impl Engine {
     }
 }
 
-/// What the log stores for these jobs. An ended job has neither payload nor headers, and a live one
-/// may have its id.
+/// Returns stored payloads and headers. An ended job has neither, and a live one may have its id.
 fn stored(replica: &mut Replica, views: &[JobView]) -> HashMap<JobId, StoredPayload> {
     let machine = replica.machine();
     let live = views.iter().filter(|view| view.state != JobState::Ended);

@@ -1,5 +1,5 @@
-//! Releases leases in the background: claims that nobody waits for, and jobs without a readable
-//! payload.
+//! Releases leases in the background: of claims that nobody waits for, and of jobs without a
+//! readable payload.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -12,10 +12,8 @@ use crate::error::LostReply;
 use crate::log::Replica;
 use crate::log::wire::{self, Command};
 
-/// Between attempts to release leases.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Leases that are released at once.
 const BATCH: usize = 500;
 
 /// Runs until the engine is dropped or closed, or the log cannot be read any further.

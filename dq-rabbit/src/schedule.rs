@@ -31,7 +31,7 @@ impl Engine {
         let messages = jobs.iter().filter_map(message).collect();
         let jobs: Vec<_> = jobs.into_iter().map(wire::NewJob::from).collect();
         // The log decides entry by entry, so when it is nearly full it would take a part of the
-        // call. Other processes may still fill it after this check.
+        // call.
         self.log.expect_room("schedule", &jobs)?;
         // The order does not matter: a message without a job in the log is dropped, and a job
         // without a message runs from the log.
@@ -41,8 +41,7 @@ impl Engine {
             self.log.call("schedule", LostReply::OutcomeUnknown, command, reply_only)
         })
         .await?;
-        // A process that ends now should not take the messages along, but slow queues must not hold
-        // up the caller.
+        // A process that ends now should not take the messages along.
         if let Some(published) = published {
             tokio::time::timeout(MESSAGE_GRACE, published).await.ok();
         }

@@ -12,7 +12,6 @@ use crate::log::generation::Generation;
 use crate::log::{LOSS_REMEDY, LOSSES, SkippedMessages};
 use crate::topology::names::ObjectNames;
 
-/// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;
 
 /// The largest clock skew that is not reported.
@@ -68,7 +67,6 @@ pub(super) fn plugin() -> Finding {
     )
 }
 
-/// The numbers of jobs that were claimed with and without their messages.
 pub(super) fn messages_late(with: u64, without: u64) -> Finding {
     warning(
         "rabbitmq.messages-late",

@@ -42,7 +42,7 @@ impl ManagementApi {
         self.get(format!("queues/{vhost}?columns={columns}")).await
     }
 
-    /// Returns the body of the response to `GET /api/…`.
+    /// Sends `GET /api/…` and returns the response's body.
     ///
     /// # Errors
     /// `Config` if the API rejects user and password, else `Unavailable`.
@@ -52,7 +52,7 @@ impl ManagementApi {
 
     pub(crate) async fn response(&self, path: impl Into<String>) -> Result<ApiResponse> {
         let url = format!("{}/api/{}", self.url.expose().trim_end_matches('/'), path.into());
-        // Errors give no more than a kind, because texts may contain the URL.
+        // Texts of errors may contain the URL.
         let response = self.client.clone()?.get(url).send().await.map_err(|error| {
             failed(match error.is_timeout() {
                 true => "it does not respond in time",
@@ -80,7 +80,7 @@ impl ManagementApi {
 }
 
 fn client(ca: Option<&Path>, tls: bool) -> Result<Client> {
-    // Has no effect if the application has installed another provider.
+    // Has no effect if the application has installed a provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     let client = Client::builder()
         .timeout(TIMEOUT)

@@ -19,7 +19,7 @@ use crate::topology::Topology;
 /// Late messages are reported if at least one in this many jobs was claimed without its message.
 const LATE_RATIO: u64 = 100;
 
-/// What the management API tells about a queue. Only replicated queues have members.
+/// Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online";
 
 /// A log is reported as full from here on, because one large job may not fit any more.
@@ -36,7 +36,7 @@ pub(crate) struct BrokerCheck<'a> {
 }
 
 impl BrokerCheck<'_> {
-    /// All findings, most severe first.
+    /// Lists all findings, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut all = Vec::new();
         match self.check_queues().await {
@@ -80,7 +80,6 @@ impl BrokerCheck<'_> {
         Ok(found)
     }
 
-    /// Checks how messages have served this process so far.
     fn check_messages(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let misses = &self.engine.misses;
@@ -99,7 +98,6 @@ impl BrokerCheck<'_> {
     async fn check_log(&self) -> Vec<Finding> {
         let log = &self.engine.log;
         let mut found = Vec::new();
-        // There are no counts if the log does not respond.
         if let Ok(stats) = self.engine.stats(&[]).await {
             found.push(findings::gauges(&stats, self.engine));
             found.extend(findings::losses(&stats));

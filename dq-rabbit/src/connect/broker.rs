@@ -1,4 +1,4 @@
-//! The broker's nodes, and how a connection to one of them is opened.
+//! Opens connections to the broker's nodes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub(crate) struct BrokerSettings {
     pub(crate) prefix: String,
 }
 
-/// How long one node may take to accept a connection. A node that is too slow is tried again.
+/// A node that is too slow is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often both sides send something. A connection without data for twice this time is lost.
@@ -94,8 +94,7 @@ impl Broker {
         (node + steps) % self.address.hosts.len()
     }
 
-    /// Connects to the first node that accepts, beginning with the one in use or the one after a
-    /// [skipped](Self::skip_node) node.
+    /// Connects to the first node that accepts, beginning with the one in use.
     ///
     /// # Errors
     /// If no node accepts: a replying node's error, else an unreachable one's.
@@ -156,7 +155,6 @@ impl Broker {
             },
             properties(purpose),
         );
-        // Boxed, because the client library's futures are large.
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(connecting)).await;
         match connected {
             Ok(connected) => Ok(OpenConnection { amqp: connected?, _socket: socket }),
@@ -195,7 +193,7 @@ fn properties(purpose: &str) -> ConnectionProperties {
     ConnectionProperties::default().with_connection_name(name.into())
 }
 
-/// Makes a connector that trusts the system's certificates or the one in `ca`; `None` without TLS.
+/// Trusts the system's certificates or the one in `ca`; `None` without TLS.
 fn tls_connector(ca: Option<&Path>, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
     if !tls {
         return match ca {
@@ -206,7 +204,7 @@ fn tls_connector(ca: Option<&Path>, tls: bool) -> Result<Option<Arc<RustlsConnec
             )),
         };
     }
-    // This has no effect if the application has installed a provider.
+    // Has no effect if the application has installed a provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     let trusted = match ca {
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {

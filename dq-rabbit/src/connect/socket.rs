@@ -1,15 +1,13 @@
 //! Shuts down a socket that the client library would keep open.
 //!
 //! On a blocked connection, the client library does not even write `connection.close`. It also
-//! waits without limit for a broker that accepts a connection and sends nothing. Each attempt to
-//! connect would leak a thread and a socket, so a second handle of the socket shuts it down.
+//! waits without limit for a broker that accepts a connection and sends nothing.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 
-/// The second handle of a connection's socket.
 #[derive(Debug, Default)]
 pub(super) enum Socket {
     #[default]
@@ -28,7 +26,6 @@ impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
         if let Socket::Connected(socket) = std::mem::replace(&mut *lock(&self.0), Socket::Unwanted)
         {
-            // Fails if an orderly close has shut it down already.
             socket.shutdown(Shutdown::Both).ok();
         }
     }

@@ -10,7 +10,6 @@ use lapin::message::BasicReturnMessage;
 use reply::{CallContext, Diagnosis, REPEAT, REPORT, closes_connection, diagnose};
 pub(crate) use reply::{LostReply, Permission, Refusal, RequiredPermission};
 
-/// What errors say about the broker.
 #[derive(Debug, Clone)]
 pub(crate) struct BrokerInfo {
     /// Without user and password.
@@ -24,8 +23,8 @@ pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
 }
 
-/// The broker has an alarm and blocks the connection, for this reason. It is the inner error of I/O
-/// errors of the kind `TimedOut`.
+/// The broker blocks the connection, for this reason. The inner error of I/O errors of the kind
+/// `TimedOut`.
 #[derive(Debug)]
 pub(crate) struct Blocked(pub(crate) String);
 
@@ -37,7 +36,6 @@ impl std::fmt::Display for Blocked {
 
 impl std::error::Error for Blocked {}
 
-/// How the broker has refused a request.
 pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(error) => {
@@ -112,8 +110,6 @@ pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str
 const END_ALARM: &str = "free memory or disk of the broker, or raise `vm_memory_high_watermark` or \
      lower `disk_free_limit`; `rabbitmq-diagnostics alarms` shows which";
 
-/// Turns the error of one part of a call into that of the call, whose other parts may have taken
-/// effect.
 pub(crate) fn outcome_unknown(error: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy(REPEAT)
@@ -139,7 +135,7 @@ pub(crate) fn may_pass(error: Error) -> Error {
     copy(&error, ErrorKind::Unavailable, error.failed_operation())
 }
 
-/// A copy with this kind and operation. [`Error::operation`] would keep the first operation.
+/// [`Error::operation`] would keep the first operation.
 pub(crate) fn copy(error: &Error, kind: ErrorKind, operation: &'static str) -> Error {
     let copy = Error::new(kind, error.message().to_owned()).operation(operation);
     match error.remedy_text() {

@@ -2,7 +2,7 @@
 //!
 //! AMQP's codes are coarse: 403 is a refused login, a reserved name or a missing permission, 406
 //! nearly everything about declarations. Only the text tells them apart, and only this module reads
-//! it. A text of an unknown form still gets a diagnosis by its code.
+//! it.
 
 use std::borrow::Cow;
 
@@ -48,13 +48,10 @@ impl Refusal {
     }
 }
 
-/// Words of the reply if a classic queue's node does not run.
 const DOWN: &str = "down or inaccessible";
 
-/// Words of the reply if a queue has an exclusive consumer.
 const IN_USE: &str = "in exclusive use";
 
-/// A RabbitMQ user's permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
     /// Declare and delete.
@@ -81,7 +78,6 @@ impl Permission {
 /// vhost '/' refused for user 'u'`. Older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
-/// What a diagnosis needs to know about the call that failed.
 #[derive(Clone, Copy)]
 pub(super) struct CallContext<'a> {
     pub(super) lost_reply: LostReply,
@@ -90,7 +86,6 @@ pub(super) struct CallContext<'a> {
     pub(super) prefix: &'a str,
 }
 
-/// The kind, text and remedy of an error.
 pub(super) struct Diagnosis {
     pub(super) kind: ErrorKind,
     pub(super) what: String,
@@ -154,7 +149,6 @@ pub(super) const fn closes_connection(code: u16) -> bool {
     matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541)
 }
 
-/// Diagnoses a reply by its code and text.
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
     use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
@@ -211,8 +205,7 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
             Diagnosis::lost(call, text)
         }
         311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
-        // 501, 502 and 505: the broker did not understand the request, so it has no effect. No
-        // other code is expected here.
+        // 501, 502 and 505: the broker did not understand the request, so it has no effect.
         _ => Diagnosis::new(Internal, text, REPORT),
     }
 }
@@ -254,7 +247,7 @@ fn argument_mismatch(text: &str) -> Option<String> {
     Some(format!("{object} has `{argument}` {current}, but {requested} is requested"))
 }
 
-/// Returns the quoted value, or the whole text if nothing is quoted, as in `none`.
+/// Returns the quoted value, or the whole text, as in `none`.
 fn value(text: &str) -> &str {
     text.split('\'').nth(1).unwrap_or(text).trim()
 }

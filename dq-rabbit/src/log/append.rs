@@ -7,7 +7,7 @@
 //!
 //! A budget limits the bytes that were sent and not read back, so that many processes together
 //! cannot fill the log before a snapshot. Rewriting them begins with one message, the *probe*; the
-//! others follow when it is read back. So a log that cannot be read is not filled with copies.
+//! others follow when it is read back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,6 @@ const MAX_UNCONFIRMED_MESSAGES: usize = 32;
 /// All processes together may have this part of the log's size in flight. Each may always send one
 /// message.
 const IN_FLIGHT_PART: u64 = 32;
-/// One process may have this many bytes in flight.
 const MAX_IN_FLIGHT_BYTES: u64 = 4 * 1024 * 1024;
 /// Calls are rewritten when none was read back for this long, twice as long each further time.
 const REWRITE_AFTER: Duration = Duration::from_secs(2);
@@ -55,7 +54,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             tracing::debug!(%error, "the channel that appends to the log failed; another is opened");
             shared.clock.sleep(PAUSE).await;
             if shared.publish.failure().is_none() {
-                // The connection is up, so the exchange is missing, or the permission to use it.
+                // The exchange is missing, or the permission to use it.
                 shared.record_error(write_error(&shared, &error));
                 if refusal(&error) == Refusal::NotFound {
                     restore(&shared).await;
@@ -90,14 +89,12 @@ fn write_error(shared: &LogShared, error: &lapin::Error) -> dq_core::Error {
     from_use(APPEND_OPERATION, Permission::Write, shared.publish.broker_info(), error)
 }
 
-/// When calls that were not read back are written again.
+/// Decides when calls that were not read back are written again.
 struct RewriteTimer<'a> {
     shared: &'a LogShared,
-    /// The sequence number of the oldest call that was not read back.
+    /// The oldest call that was not read back.
     oldest: Option<u64>,
-    /// How often that call was rewritten.
     rewrites: u32,
-    /// How often its next rewrite was postponed.
     postponed: u32,
     /// `LogShared::messages_read` when the timer fired last.
     messages_read: u64,
@@ -139,7 +136,6 @@ impl<'a> RewriteTimer<'a> {
         TimerAction::Rewrite
     }
 
-    /// Reading a long log takes time and loses nothing.
     fn may_postpone(&mut self) -> bool {
         let read = self.shared.messages_read.load(Ordering::Relaxed);
         let has_progress = std::mem::replace(&mut self.messages_read, read) != read;
@@ -169,8 +165,7 @@ async fn append(
             let confirmed = confirm.received_at_last();
             confirms.push(confirmed.map(move |confirmed| confirmed.map(|it| (generation, it))));
         }
-        // On a blocked connection, the client library would send messages long after their callers
-        // have given up.
+        // The client library would send messages long after their callers have given up.
         let is_blocked = shared.publish.blocked().is_some();
         let (oldest, has_budget) = {
             let state = shared.state();
@@ -228,7 +223,6 @@ async fn append(
                 probe = None;
                 shared.call_submitted.notify_one();
             }
-            // The probe fills the gaps that are reported meanwhile.
             () = shared.has_gap.notified(), if probe.is_none() => {
                 (messages, probe) = rewrite(shared, 1);
             }
@@ -257,7 +251,6 @@ async fn append(
     }
 }
 
-/// Whether this process may send another message before earlier ones are read back.
 pub(super) fn has_budget(shared: &LogShared, state: &LogState) -> bool {
     if state.outbox.sent_bytes == 0 {
         return true;

@@ -14,7 +14,6 @@ use super::shared::{LogShared, LogState};
 use super::state::replica::{Applied, Replica};
 use super::wire::{self, Command, Entry, Message};
 
-/// How far messages were applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     All,
@@ -22,8 +21,7 @@ pub(super) enum Progress {
     Suspect,
 }
 
-/// Applies messages, each with its offset in the log. Wakes a queue's listeners if its next due
-/// time is earlier now.
+/// Applies messages, each with its offset in the log, and wakes listeners.
 pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
     // All messages have been read by now, so their leases last from now on.
     let read_at = shared.clock.elapsed();
@@ -36,7 +34,6 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
                 continue;
             }
             if progress == Progress::Suspect {
-                // Read again with the first one.
                 if let Message::Skipped(reason) = wire::decode(&message)? {
                     state.suspects.may_skip(offset, reason, &message);
                 }
@@ -56,7 +53,6 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
     Ok(progress)
 }
 
-/// Applies a message's entries, up to one that closes the generation.
 fn apply_message(
     shared: &LogShared,
     state: &mut LogState,
@@ -93,7 +89,7 @@ fn apply_message(
     Ok(Progress::All)
 }
 
-/// The rest of the closed generation has no effect. Its writers write it again.
+/// The writers write the rest of the closed generation again.
 fn go_on_in_next_generation(shared: &LogShared, state: &mut LogState, close_offset: u64) {
     let next = Generation::of(close_offset).next();
     state.begin_generation(next, shared.size, shared.clock.elapsed());
@@ -124,7 +120,6 @@ fn apply(
     }
     match applied {
         Applied::Reply(reply) if is_own => {
-            // If the entry began the snapshot in progress, this process writes it.
             let begins_snapshot = state.retention.is_in_progress(offset);
             let at = AppliedAt { offset, now, begins_snapshot };
             complete(shared, state, sequence, Some(reply), at);

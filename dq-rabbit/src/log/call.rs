@@ -1,4 +1,4 @@
-//! Calls: submit a command, and wait until its entry was read back and applied.
+//! Submits calls, and waits until their entries were read back and applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,6 @@ use super::state::replica::Replica;
 use super::wire::Command;
 use crate::error::{LostReply, blocked, closed, from_lapin, timed_out};
 
-/// Reads nothing but the reply.
 pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
     reply
 }
@@ -23,9 +22,9 @@ pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
 /// `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
-/// How many response timeouts a call may take while the log is replayed.
+/// Response timeouts that a call may take while the log is replayed.
 const REPLAY_TIMEOUTS: u32 = 6;
-/// How many response timeouts each call may take that opens the log.
+/// Response timeouts that each call may take that opens the log.
 pub(super) const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
@@ -73,7 +72,6 @@ impl LogShared {
         };
         let waiter = Some(Box::new(ReplyReader { result, read }) as Box<dyn Waiter>);
         self.submit(operation, command, Arc::clone(&was_sent), waiter)?;
-        // A call that was never sent has no effect.
         let lost_reply = || match was_sent.load(Ordering::Relaxed) {
             true => lost_reply,
             false => LostReply::Unavailable,
@@ -151,7 +149,6 @@ impl LogShared {
         Ok(())
     }
 
-    /// The error of a call whose waiter was dropped.
     fn dropped_error(
         &self,
         operation: &'static str,
@@ -175,7 +172,7 @@ impl LogShared {
         }
     }
 
-    /// The error of a call that has timed out. It names the cause if it is known.
+    /// Names the cause if it is known.
     pub(super) fn timeout_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         let broker = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {

@@ -16,7 +16,7 @@ pub(crate) enum CommandReply {
     Settled(Vec<Settled>),
     Renewed(Vec<Renewed>),
     Operated(OperateReport),
-    /// The command had no effect, because its jobs would exceed the capacity of the log.
+    /// The command had no effect: its jobs would exceed the log's capacity.
     Full,
 }
 
@@ -49,7 +49,6 @@ contents! {
     OperateReport: CommandReply::Operated(report) => report;
 }
 
-/// The error if the log has no room for the jobs of a command.
 pub(crate) fn full() -> Error {
     Error::new(ErrorKind::Full, "the jobs that are not done take a fifth of the log")
         .remedy("run or remove jobs, or set a larger `log_size_mib`")

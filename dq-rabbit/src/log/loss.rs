@@ -1,9 +1,9 @@
 //! Reports acknowledged entries that the broker has lost.
 //!
-//! If a stream is deleted or a single node loses power, the log goes on without acknowledged
-//! entries: a cancelled job is back, a scheduled one is missing. A replica cannot be written back,
-//! because the payloads were in the stream. So each replay compares its entries with earlier ones,
-//! and stores a dead job that every process finds until an operator removes it.
+//! If a stream is deleted or a single node loses power, a cancelled job is back, or a scheduled one
+//! is missing. A replica cannot be written back, because the payloads were in the stream. So each
+//! replay compares its entries with earlier ones, and stores a dead job that every process finds
+//! until an operator removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) const REMEDY: &str = "compare the jobs with the records of your appli
 
 const OPERATION: &str = "read the log";
 
-/// Pauses between attempts. The log may be full.
+/// The log may be full.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 

@@ -1,4 +1,4 @@
-//! Makes messages of calls: of new ones that may be sent, and of sent ones that were not read back.
+//! Makes messages of calls: new ones that may be sent, and sent ones that were not read back.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,6 @@ use super::wire::{Entry, encode};
 const MESSAGE_BYTES: usize = 256 * 1024;
 
 pub(super) struct OutgoingMessage {
-    /// The generation for which it was made.
     pub(super) generation: Generation,
     pub(super) body: Vec<u8>,
 }
@@ -65,15 +64,12 @@ pub(super) fn rewrite(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backlog {
     Empty,
-    /// They go into the next message.
     NextMessage,
     /// There may be no room for them, depending on the calls under way.
     AwaitsReply,
-    /// They wait for the next generation.
     AwaitsGeneration,
 }
 
-/// Makes one message of unsent calls that may be sent.
 pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Backlog) {
     let state = &mut *shared.state();
     let Some(generation) = state.generation else { return (None, Backlog::AwaitsReply) };
@@ -119,7 +115,6 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
 enum Admission {
     Send,
     Hold(Backlog),
-    /// Its jobs would exceed the log's capacity.
     Refuse,
     /// Nobody waits for the call, or an operator has to make the next generation possible; the
     /// caller then finds out why.

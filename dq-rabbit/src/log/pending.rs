@@ -16,12 +16,12 @@ use super::wire::{Command, Entry};
 pub(super) struct PendingCall {
     /// When the call was made.
     pub(super) at: Timestamp,
-    /// The same by elapsed time.
+    /// By elapsed time.
     pub(super) submitted: Duration,
     pub(super) command: Command,
-    /// In the log, in bytes.
+    /// In bytes.
     pub(super) size: usize,
-    /// Whether it may take effect. Shared with the caller.
+    /// Shared with the caller.
     pub(super) was_sent: Arc<AtomicBool>,
     /// `None` if the entry must be appended although nobody waits.
     pub(super) waiter: Option<Box<dyn Waiter>>,
@@ -38,8 +38,8 @@ impl PendingCall {
         self.waiter.as_ref().is_some_and(|waiter| waiter.is_gone())
     }
 
-    /// Gives the caller the state right after the entry. A call that is refused before it is sent
-    /// gets `CommandReply::Full` and the present state; `at` means nothing.
+    /// Gives the caller the state right after the entry. A refused call gets `CommandReply::Full`
+    /// and the present state; `at` means nothing.
     pub(super) fn deliver(self, replica: &mut Replica, reply: CommandReply, at: AppliedAt) {
         if let Some(waiter) = self.waiter {
             waiter.deliver(replica, reply, at);
@@ -47,7 +47,6 @@ impl PendingCall {
     }
 }
 
-/// A call that was sent and not read back yet.
 pub(super) struct SentCall {
     pub(super) sequence: u64,
     pub(super) call: PendingCall,
@@ -64,13 +63,11 @@ impl SentCall {
 /// sent.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Calls that were not sent, oldest first.
     pub(super) unsent: VecDeque<PendingCall>,
-    /// Calls that were sent, by sequence number.
     pub(super) sent: VecDeque<SentCall>,
-    /// The size of all these calls in bytes.
+    /// Of all these calls.
     pub(super) pending_bytes: usize,
-    /// The size of the sent calls in bytes.
+    /// Of the sent calls.
     pub(super) sent_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,
@@ -103,7 +100,6 @@ impl Outbox {
         self.send(call);
     }
 
-    /// Adds a call to the sent ones. Returns its entry.
     pub(super) fn send(&mut self, call: PendingCall) -> Entry {
         let sent = SentCall { sequence: self.next_sequence, call };
         self.next_sequence += 1;
@@ -125,9 +121,9 @@ impl Outbox {
         Some(call)
     }
 
-    /// Begins a new sequence with a new producer id. Under the old id, replicas would see a gap
-    /// that nobody can fill: the missing entries were read back before. Entries after the gap have
-    /// no effect, so no call takes effect twice under the new id.
+    /// Begins a new sequence with a new producer id, because under the old id nobody could fill the
+    /// gap: the missing entries were read back before. Entries after the gap have no effect, so no
+    /// call takes effect twice.
     pub(super) fn renumber(&mut self, producer_id: u64) {
         self.producer_id = producer_id;
         self.fresh_from = 1;
@@ -152,7 +148,6 @@ impl Outbox {
         }
     }
 
-    /// Drops all calls.
     pub(super) fn clear(&mut self) {
         self.unsent.clear();
         self.sent.clear();
@@ -163,22 +158,20 @@ impl Outbox {
 /// Where and when an entry was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppliedAt {
-    /// The offset of its message in the log.
+    /// The offset of its message.
     pub(crate) offset: u64,
-    /// The entry's time, by its writer's clock.
+    /// By the entry's writer's clock.
     pub(crate) now: Timestamp,
     /// Whether the entry begins the snapshot in progress. `false` if another one is in progress.
     pub(crate) begins_snapshot: bool,
 }
 
-/// Waits for the reply of a call.
 pub(super) trait Waiter: Send {
     fn is_gone(&self) -> bool;
 
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
 }
 
-/// Reads the reply and the state for a caller.
 pub(super) struct ReplyReader<T, F> {
     pub(super) result: oneshot::Sender<Result<T>>,
     pub(super) read: F,
@@ -194,7 +187,6 @@ where
     }
 
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt) {
-        // The entry has taken effect even without its caller.
         let _ = self.result.send((self.read)(replica, reply, at));
     }
 }

@@ -29,7 +29,6 @@ const CAPACITY_PART: u64 = 5;
 /// Further jobs with a lost payload are not counted.
 const MAX_LOST_PAYLOADS: usize = 1_000;
 
-/// Everything that opening a log needs.
 pub(crate) struct LogContext {
     /// A call fails after this long without progress.
     pub(crate) response_timeout: Duration,
@@ -39,9 +38,7 @@ pub(crate) struct LogContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) topology: Arc<Topology>,
-    /// Appends entries.
     pub(crate) publish: Arc<AmqpConnection>,
-    /// Reads entries.
     pub(crate) consume: Arc<AmqpConnection>,
     /// Woken when a queue's next due time is earlier.
     pub(crate) listeners: Arc<Listeners>,
@@ -49,7 +46,6 @@ pub(crate) struct LogContext {
     pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
-/// What the tasks and calls of an open log share.
 pub(crate) struct LogShared {
     state: Mutex<LogState>,
     pub(super) payloads: Arc<PayloadBuffer>,
@@ -98,13 +94,12 @@ pub(crate) struct LogShared {
     pub(super) may_begin_to_read: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What changes under the lock of an open log.
 #[derive(Default)]
 pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) read_before: ReadBefore,
     pub(super) outbox: Outbox,
-    /// The generation that is read and written; `None` until the directory has named one.
+    /// `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
     /// The newest generation that this process has announced or found in the directory. Limits
     /// `compaction`.
@@ -114,15 +109,13 @@ pub(super) struct LogState {
     pub(super) named: Option<Generation>,
     /// The whole generation was read, without a snapshot.
     pub(super) is_cut_off: bool,
-    /// Where the next message is read; `None` before the first one.
+    /// `None` before the first message.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
-    /// Why the last change of generation failed.
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
-    /// Jobs that have lost their payload, for `check`.
     pub(super) lost_payloads: BTreeSet<JobId>,
 }
 
@@ -133,7 +126,6 @@ impl LogState {
         }
     }
 
-    /// Whether new jobs wait for the next generation.
     pub(super) fn blocks_growth(&mut self) -> bool {
         self.follow_size();
         self.retention.blocks_growth()
@@ -214,7 +206,6 @@ impl LogShared {
         lock(&self.state)
     }
 
-    /// A snapshot's maximum size, in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.size / CAPACITY_PART
     }
@@ -239,7 +230,6 @@ impl LogShared {
             .map(|error| copy(error, error.kind(), operation))
     }
 
-    /// The error of a call that no generation can take.
     pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
         let failure = self.state().change_failure.clone();
         match failure {
@@ -255,7 +245,6 @@ impl LogShared {
         self.state().outbox.clear();
     }
 
-    /// Why the log cannot be read any further.
     pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
         lock(&self.fatal).as_ref().map(|error| copy(error, error.kind(), operation))
     }
@@ -275,7 +264,7 @@ impl LogShared {
         self.topology.declare_log().await
     }
 
-    /// A change of generation has taken this step, at which tests stop the process.
+    /// Stops the process here if a test has chosen this step of a change of generation.
     pub(super) async fn reached(&self, step: &'static str) {
         #[cfg(test)]
         if *lock(&self.crash_at) == Some(step) {
@@ -285,7 +274,6 @@ impl LogShared {
         tracing::trace!(step, "a change of generation goes on");
     }
 
-    /// Lets all connections go to another node, if there is one.
     pub(super) fn switch_node(&self) {
         if self.publish.skip_node() {
             tracing::warn!("the node makes no progress; another one is tried");
@@ -295,7 +283,6 @@ impl LogShared {
     }
 }
 
-/// Whether an operator has to mend the cause.
 pub(super) fn is_lasting(error: &Error) -> bool {
     !error.is_retryable() || error.kind() == ErrorKind::Full
 }

@@ -10,7 +10,6 @@ use super::shared::LogShared;
 use crate::connect::AmqpChannel;
 use crate::error::{Permission, Refusal, from_use, refusal};
 
-/// The name of a consumer's argument, and of a header of each message.
 const OFFSET: &str = "x-stream-offset";
 
 pub(super) const READ_OPERATION: &str = "read the log";
@@ -41,7 +40,6 @@ pub(super) async fn consume(
     }
 }
 
-/// Starts a consumer like [`consume`], from this offset of the log on.
 pub(super) async fn consume_from(
     shared: &LogShared,
     offset: u64,
@@ -51,8 +49,6 @@ pub(super) async fn consume_from(
     consume(shared, stream, Generation::offset_in_stream(offset), prefetch).await
 }
 
-/// Returns the message's offset in its stream.
-///
 /// # Errors
 /// `Incompatible` if the message does not come from a stream.
 pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
@@ -65,7 +61,6 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-/// The error if a generation's beginning is gone.
 pub(super) fn cut_off() -> Error {
     Error::new(ErrorKind::Config, "the broker has deleted the beginning of the log with live jobs")
         .remedy(

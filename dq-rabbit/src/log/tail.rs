@@ -22,21 +22,17 @@ use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
 
-/// Messages that the broker sends ahead.
 const PREFETCH: u16 = 256;
-/// Messages that are applied and acknowledged together.
 const BATCH: usize = 64;
 /// How long to wait for the message at an offset, then for any reply, which shows whether the
 /// broker responds at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Another node is tried after this many failures: this one may have no replica of the stream.
 const ATTEMPTS_PER_NODE: usize = 20;
-/// Between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause after an error that a retry does not mend, because attempts append to the directory.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs until it is dropped, or until [`LogShared::fail`].
 pub(super) async fn run(shared: Arc<LogShared>) {
     let mut pause = Duration::ZERO;
     let mut failures = 0;
@@ -70,10 +66,8 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Why reading on one channel ends.
 #[derive(Debug, PartialEq, Eq)]
 enum ReadEnd {
-    /// The generation was closed, and the next one is read.
     Closed,
     /// Reading starts again at the message read last.
     StartAgain,
@@ -84,7 +78,6 @@ enum ReadEnd {
 enum ReadFailure {
     /// The broker has failed. Reading is retried, even if the error is not retryable.
     Broker(Error),
-    /// An entry cannot be decoded, and reading ends.
     Contents(Error),
 }
 
@@ -94,7 +87,6 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel, starting at the message read last.
 async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     let generation = match shared.generation() {
         Some(generation) => generation,
@@ -172,8 +164,7 @@ async fn next_batch(
     Some(batch)
 }
 
-/// Applies messages, each with its offset in the log. Returns why reading ends, unless it goes on in
-/// this generation.
+/// Returns why reading ends, unless it goes on in this generation.
 async fn apply_batch(
     shared: &LogShared,
     generation: Generation,
@@ -197,10 +188,8 @@ async fn apply_batch(
     Ok(is_closed.then_some(ReadEnd::Closed))
 }
 
-/// Learns from the directory where to start.
 async fn locate(shared: &LogShared) -> Result<Generation> {
     let generation = directory::locate(shared).await?;
-    // For waiting calls, this is progress.
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
@@ -221,7 +210,6 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     })
 }
 
-/// Whether the broker still has the message that is read next.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let Some(next) = shared.state().next_offset else { return Ok(true) };
     let generation = Generation::of(next);
@@ -236,7 +224,6 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     }
 }
 
-/// The message read last, with its offset.
 fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
@@ -244,7 +231,7 @@ fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
 }
 
 /// Reads the last message again to verify that this is the same log. `None` if it has another one
-/// there, or has lost its end: then the broker waits for the offset and delivers nothing.
+/// there, or has lost its end: then the broker delivers nothing.
 async fn read_again(
     shared: &LogShared,
     channel: &AmqpChannel,
@@ -271,8 +258,8 @@ async fn read_again(
     Ok(None)
 }
 
-/// Forgets everything, so that the log is replayed. The old replica may contradict other processes.
-/// Wakes all listeners afterwards, because hints may be lost.
+/// Forgets everything, so that the log is replayed. Wakes all listeners afterwards, because hints
+/// may be lost.
 pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Due, Entropy, Error, ErrorKind, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement,
+    Entropy, Error, ErrorKind, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement,
     SystemClock, Verdict,
 };
 use futures_util::{FutureExt, poll};
@@ -69,7 +69,6 @@ fn begin(shared: &LogShared, generation: Generation) {
     shared.state().begin_generation(generation, size, clock.elapsed());
 }
 
-/// Reads entries of this process, one message each.
 fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
     let (producer_id, at) = (shared.state().outbox.producer_id, shared.clock.now());
     let message = |(offset, (sequence, command)): (u64, &(u64, Command))| {

@@ -19,11 +19,10 @@ use crate::message::{AckTracker, JobMessage};
 use crate::topology::Topology;
 use crate::topology::names::Topic;
 
-/// Pause after an attempt to consume. It doubles after each failure, up to the maximum.
+/// Doubles after each failure, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Consumes any number of queues on one channel.
 pub(crate) struct JobConsumer {
     shared: Arc<Shared>,
     tasks: TaskTracker,
@@ -38,9 +37,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
     prefetch: u16,
-    /// The channel of all consumers; `None` before the first.
+    /// `None` before the first consumer.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
-    /// The queues for which a task runs.
     consumed: Mutex<HashSet<QueueName>>,
     stop: CancellationToken,
 }
@@ -113,7 +111,6 @@ impl Shared {
                 Ok((acks, consumer)) => {
                     pause = RETRY_PAUSE;
                     self.handle_all(&queue, &acks, consumer).await;
-                    // The queue may have been deleted, and others too.
                     self.topology.report_missing();
                 }
                 Err(error) => tracing::debug!(%error, %queue, "cannot consume"),
@@ -138,7 +135,6 @@ impl Shared {
         from_lapin("consume", LostReply::Unavailable, &self.broker.info, error)
     }
 
-    /// The open channel, or a new one.
     async fn channel(&self) -> Result<Arc<AckTracker>> {
         let mut current = self.channel.lock().await;
         if let Some(acks) = &*current
@@ -163,8 +159,6 @@ impl Shared {
         Ok(acks)
     }
 
-    /// Handles deliveries until the channel closes or the broker cancels the consumer, for example
-    /// because its queue was deleted.
     async fn handle_all(&self, queue: &QueueName, acks: &Arc<AckTracker>, mut consumer: Consumer) {
         while let Some(Ok(delivery)) = consumer.next().await {
             let ack = acks.track(delivery.delivery_tag);

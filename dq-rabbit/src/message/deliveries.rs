@@ -14,11 +14,10 @@ use crate::log::{Replica, ReplicaJob};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
-/// Pause before a delivery is handled again. `retry_until_ok` doubles it, up to the maximum.
+/// `retry_until_ok` doubles the pause, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 
-/// Handles what the ready queues deliver.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
@@ -42,7 +41,7 @@ enum Disposition {
 
 type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-/// Decides by the replica. Jobs that are due after `buffer_until` do not go into the buffer.
+/// Jobs that are due after `buffer_until` do not go into the buffer.
 fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
@@ -65,13 +64,12 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
 }
 
 impl DeliveryHandler {
-    /// Handles a job message. The message is acknowledged when its last job is handled.
+    /// The message is acknowledged when its last job is handled.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());
     }
 
-    /// Handles each job as its disposition says. What needs the broker goes on in the background.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
         let buffer_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
@@ -137,8 +135,7 @@ impl DeliveryHandler {
         acks.into_iter().for_each(AckHandle::ack);
     }
 
-    /// Schedules an earlier log's jobs, unless this log contains them too. A barrier makes sure
-    /// that all earlier entries were read.
+    /// Schedules an earlier log's jobs, unless this log contains them too, as a barrier shows.
     async fn schedule_unknown(self: Arc<Self>, mut delivered: DeliveredJobs) {
         let log = &self.engine.log;
         let find_unknown = || {
@@ -190,8 +187,8 @@ impl DeliveryHandler {
         });
     }
 
-    /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
-    /// message would count towards the prefetch limit as long as the connection lasts.
+    /// Repeats an attempt until it succeeds. An unacknowledged message counts towards the prefetch
+    /// limit as long as the connection lasts.
     async fn retry_until_ok<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
         let mut pause = RETRY_PAUSE;
         loop {

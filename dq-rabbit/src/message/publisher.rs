@@ -20,22 +20,21 @@ use crate::error::{self, LostReply, from_lapin, unconfirmed};
 use crate::topology::Topology;
 use crate::topology::names::Topic;
 
-/// How many messages of one call may be unconfirmed.
+/// Of one call.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// How many channels publish at the same time: far fewer than a connection allows.
+/// Far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// The limit for messages that are being published. Further jobs get no message.
+/// Further jobs get no message.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 /// Publishes messages with confirms, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pending_bytes: AtomicUsize,
-    /// Counts jobs without a message because publishing failed.
+    /// Jobs without a message because publishing failed.
     lost: AtomicU64,
-    /// The last attempt to publish failed.
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
@@ -89,7 +88,7 @@ impl Publisher {
         }))
     }
 
-    /// Logs a warning only for the first of consecutive failures.
+    /// Warns only about the first of consecutive failures.
     fn count_lost(&self, jobs: usize, why: &dyn std::fmt::Display) {
         self.lost.fetch_add(jobs as u64, Ordering::Relaxed);
         if self.fails.swap(true, Ordering::Relaxed) {
@@ -103,7 +102,6 @@ impl Publisher {
         self.topology.ladder().has_messages()
     }
 
-    /// How many jobs got no message because publishing failed.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -146,7 +144,7 @@ impl Publisher {
         self.send("publish", outgoing).await
     }
 
-    /// Publishes a foreign message to the dead-letter queue and waits for the confirmation.
+    /// Publishes a foreign message to the dead-letter queue.
     ///
     /// # Errors
     /// The same as for [`publish`](Self::publish).
@@ -171,8 +169,7 @@ impl Publisher {
         Outgoing {
             exchange: route.exchange,
             key: route.routing_key,
-            // The exchange of the plugin for delayed messages returns every delayed message as
-            // unroutable.
+            // The plugin's exchange returns every delayed message as unroutable.
             mandatory: route.delay_ms.is_none(),
             body: message.body(),
             properties: message.properties(route.delay_ms),
@@ -184,7 +181,6 @@ impl Publisher {
         operation: &'static str,
         messages: impl Iterator<Item = Outgoing> + Send,
     ) -> Result<(), Failure> {
-        // Never fails, because nobody closes the semaphore.
         let _permit = self.channels.acquire().await;
         // The client library would only buffer messages on a blocked connection.
         if let Some(reason) = self.connection.blocked() {
@@ -197,7 +193,6 @@ impl Publisher {
         };
         // A channel with a failure is not used again.
         if let Err(mut failure) = self.publish_on(&channel, operation, messages).await {
-            // Without the exchange, the broker closes only the channel.
             failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
             return Err(failure);
         }
@@ -205,7 +200,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// Runs a task until the publisher closes.
     pub(crate) fn spawn(&self, task: impl Future<Output = Result<()>> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -281,18 +275,16 @@ impl Publisher {
     }
 }
 
-/// A message with its way to the broker.
 struct Outgoing {
     exchange: ShortString,
     key: ShortString,
-    /// The broker returns the message if no queue takes it.
     mandatory: bool,
     body: Vec<u8>,
     properties: BasicProperties,
 }
 
-/// A foreign message's properties, without its time to live, which would delete it, and without its
-/// user, which the broker compares with this connection's.
+/// Omits a foreign message's time to live, which would delete it, and its user, which the broker
+/// compares with this connection's.
 fn kept_properties(foreign: &BasicProperties) -> BasicProperties {
     let mut kept = BasicProperties::default().with_delivery_mode(2);
     macro_rules! keep {

@@ -1,4 +1,5 @@
-//! Misses: claims of jobs before their messages came. After one, payloads are read ahead for a while.
+//! Counts claims of jobs before their messages came. After such a *miss*, payloads are read ahead
+//! for a while.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,9 +15,8 @@ const READ_AHEAD_FOR: Duration = Duration::from_secs(60);
 pub(crate) struct Misses {
     with_message: AtomicU64,
     without_message: AtomicU64,
-    /// When the last job was missed, in Unix milliseconds.
+    /// In Unix milliseconds.
     last_at: AtomicI64,
-    /// Wakes the reader, so that it does not wait for its next pass.
     noted: Notify,
     /// There is no ladder, so no job has a message.
     are_permanent: bool,
@@ -33,8 +33,8 @@ impl Misses {
         }
     }
 
-    /// Counts a claim. A job whose payload was read ahead counts as missed, so that reading ahead
-    /// goes on as long as messages are missing.
+    /// A job whose payload was read ahead counts as missed, so that reading ahead goes on as long
+    /// as messages are missing.
     pub(crate) fn count_claim(&self, had_message: bool, now: Timestamp) {
         if had_message {
             self.with_message.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,6 @@ impl Misses {
         self.without_message.load(Ordering::Relaxed)
     }
 
-    /// Waits for the next miss.
     pub(crate) async fn noted(&self) {
         self.noted.notified().await;
     }

@@ -1,5 +1,5 @@
-//! Payloads of a replica's jobs: reads them from the log until each is found or lost. `buffer`
-//! keeps those that claims need soon, `read_ahead` fills it, and `stale` empties it.
+//! Reads the payloads of a replica's jobs until each is found or lost. `buffer` keeps payloads that
+//! claims need soon, `read_ahead` fills it, and `stale` empties it.
 
 pub(crate) mod buffer;
 pub(crate) mod misses;
@@ -16,12 +16,10 @@ use crate::error::LostReply;
 use crate::log::wire::Command;
 use crate::log::{PayloadRef, ReadPurpose, Replica};
 
-/// Payloads to read, and what came of it.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReads {
     pub(crate) unread: HashMap<JobId, PayloadRef>,
     pub(crate) found: HashMap<JobId, Bytes>,
-    /// Their payloads are not in the log any more.
     pub(crate) lost: HashSet<JobId>,
 }
 

@@ -1,9 +1,8 @@
 //! Reads payloads of jobs that are due soon from the log when their messages do not arrive.
 //!
-//! If the ladder has lost messages, is slow, or is turned off, a claim has to look for each payload
-//! in the log. That takes longer the larger the log is. So runners read the next ten seconds'
-//! payloads in one pass: always without a ladder, else for a minute after a job was claimed before
-//! its message came.
+//! A claim would have to look for each payload in the log, which takes longer the larger the log
+//! is. So runners read the next ten seconds' payloads in one pass: always without a ladder, else
+//! for a minute after a job was claimed before its message came.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -14,11 +13,9 @@ use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
 use crate::payloads::buffer::{HORIZON, MAX_OVERDUE};
 
-/// Between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs that one pass reads.
 const MAX_JOBS: usize = 20_000;
-/// Reads ahead while misses are expected, until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
@@ -55,8 +52,8 @@ impl Engine {
     }
 }
 
-/// These queues' jobs that are due soon and not in the buffer, with payloads up to `room` bytes.
-/// Each queue with such jobs gets an equal part.
+/// Lists jobs that are due soon and not in the buffer, with payloads up to `room` bytes. Each queue
+/// with such jobs gets an equal part.
 fn due_soon(
     machine: &mut ReplicaMachine,
     queues: &[QueueName],

@@ -7,7 +7,6 @@ use lapin::types::{FieldTable, ShortString};
 use crate::connect::{AmqpChannel, Reply};
 use crate::error::Permission;
 
-/// An exchange, queue or binding to declare.
 #[derive(Debug, Clone)]
 pub(super) enum Declaration {
     /// Name, type and arguments.
@@ -44,7 +43,7 @@ impl Declaration {
         matches!(self, Self::Exchange(..) | Self::Queue(..))
     }
 
-    /// Sends the declaration. With `passive`, the broker only checks that the object exists.
+    /// With `passive`, the broker only checks that the object exists.
     pub(super) fn send(&self, channel: &AmqpChannel, passive: bool) -> Reply<()> {
         match self.clone() {
             Self::Exchange(name, kind, arguments) => {

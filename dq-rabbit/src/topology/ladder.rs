@@ -24,10 +24,10 @@ use lapin::types::ShortString;
 use crate::config::{LadderKind, QueueKind};
 use crate::topology::names::{LEVELS, ObjectNames, Topic};
 
-/// One second, the unit of the lowest level, in milliseconds.
+/// The unit of the lowest level: one second.
 pub(crate) const TICK_MS: i64 = 1_000;
 
-/// The unit of each level, lowest first.
+/// Lowest level first.
 const UNITS_MS: [i64; LEVELS] =
     [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
@@ -44,7 +44,6 @@ const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 /// call. Less than any guard, so it makes no job late.
 const SLACK_MS: i64 = 10;
 
-/// The longest delay that the plugin supports.
 const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
 
 /// How early a queue expires its messages. A busy broker moves nearly all messages faster.
@@ -55,7 +54,7 @@ const fn guard_ms(kind: QueueKind) -> i64 {
     }
 }
 
-/// A queue of the ladder: a digit of a level, and how long its messages wait in milliseconds.
+/// A queue of the ladder, for one digit of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderQueue {
     pub(crate) level: usize,
@@ -63,7 +62,6 @@ pub(crate) struct LadderQueue {
     pub(crate) ttl_ms: i64,
 }
 
-/// All queues of the ladder, lowest level first.
 pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     let guard = guard_ms(kind);
     (0..LEVELS).flat_map(move |level| {
@@ -75,7 +73,7 @@ pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     })
 }
 
-/// The digits of a delay, lowest first.
+/// Lowest first.
 fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
     std::array::from_fn(|level| {
@@ -87,13 +85,11 @@ fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     })
 }
 
-/// The key that binds the queue of one digit of a level. Zero binds the exchange of the next lower
-/// level.
+/// Zero binds the exchange of the next lower level.
 pub(crate) fn binding_key(level: usize, digit: u32) -> ShortString {
     format!("{}{digit}.#", "*.".repeat(level)).into()
 }
 
-/// The way of a message to its first queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) exchange: ShortString,

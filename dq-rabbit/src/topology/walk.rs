@@ -10,7 +10,6 @@ use super::declaration::Declaration;
 use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::error::{LostReply, Refusal, from_call, refusal};
 
-/// Requests on one channel.
 const CHUNK: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +19,8 @@ pub(super) enum Intent {
     Check,
 }
 
-/// A declaration that the broker has refused.
 #[derive(Debug)]
 pub(super) struct Rejected {
-    /// Its place among all declarations.
     pub(super) index: usize,
     pub(super) refusal: Refusal,
     pub(super) error: Error,

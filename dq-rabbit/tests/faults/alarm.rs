@@ -17,7 +17,6 @@ use crate::fixture::{
     start_runner, stats, wait_until,
 };
 
-/// A tiny share of memory causes the alarm.
 async fn set_watermark(server: &Arc<RabbitMq>, share: &'static str) {
     let server = Arc::clone(server);
     blocking(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;

@@ -37,7 +37,6 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     };
     let mut jobs = Vec::new();
     for index in 0..JOBS {
-        // Every sixth is cancelled before it is due.
         let millis = if index % 6 == 0 { 3_600_000 } else { index as u64 * 37 % 2_000 };
         let mut new = job("q");
         new.due = Due::After(Duration::from_millis(millis));

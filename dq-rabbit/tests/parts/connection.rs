@@ -19,7 +19,6 @@ use crate::connect::{AmqpChannel, AmqpConnection};
 /// Enough for an immediate reaction, and less than the response timeout.
 const SOON: Duration = Duration::from_secs(30);
 
-/// With a short response timeout, opening may need several attempts.
 async fn open(connection: &AmqpConnection) -> (AmqpChannel, u64) {
     poll("an open channel", async || connection.open("test").await.ok()).await
 }
@@ -126,7 +125,6 @@ async fn every_request_has_a_time_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
-    // Like two nodes of a cluster.
     let url = shared_rabbitmq().vhost("nodes");
     let server = shared_rabbitmq().address();
     let nodes = [TcpProxy::to(server.clone()).await, TcpProxy::to(server.clone()).await];

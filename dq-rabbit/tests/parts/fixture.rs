@@ -17,7 +17,6 @@ pub(super) fn config(vhost: &str) -> RabbitConfig {
 
 pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
-    // Declaring takes long on a busy machine.
     config.response_timeout = Duration::from_secs(60);
     config
 }
@@ -42,7 +41,6 @@ pub(super) fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// What `check` finds with this code.
 pub(super) async fn finding(backend: &RabbitBackend, code: &str) -> Option<Finding> {
     backend.check().await.into_iter().find(|finding| finding.code == code)
 }

@@ -19,9 +19,8 @@ use crate::log::state::snapshot::job_parts;
 use crate::log::state::stored::StoredPayload;
 use crate::log::wire::{Command, SnapshotEntry, SnapshotPart};
 
-/// How many jobs' payloads are read at once.
 const FETCH_JOBS: usize = 5_000;
-/// How many payload bytes are read at once. One job may be larger.
+/// One job may be larger.
 const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long a generation is kept after the next one is complete. Readers may be behind, and a
@@ -37,12 +36,10 @@ const KEPT: u32 = 8;
 /// two seconds' declarations, with their streams.
 const DECLARED_FOR: Duration = Duration::from_secs(4);
 
-/// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const OPERATION: &str = "compact the log";
 
-/// Changes the generation on each signal, until the task is dropped.
 pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
@@ -84,7 +81,6 @@ async fn compact(shared: &LogShared) -> Result<()> {
     announce(shared).await
 }
 
-/// Names the generation in the directory once its snapshot is complete.
 async fn announce(shared: &LogShared) -> Result<()> {
     let generation = {
         let state = shared.state();
@@ -99,8 +95,7 @@ async fn announce(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Deletes earlier generations after the grace time. If another change begins meanwhile, that one
-/// deletes them.
+/// Deletes earlier generations after the grace time, unless another change begins meanwhile.
 async fn delete_old(shared: &LogShared) -> Result<()> {
     let Some(announced) = shared.state().announced else { return Ok(()) };
     delete(shared, announced, KEPT).await?;
@@ -114,7 +109,7 @@ async fn delete_old(shared: &LogShared) -> Result<()> {
 }
 
 /// Deletes earlier generations except the newest `kept` numbers. Deletes none if the broker has
-/// lost the announced generation: the log then goes on in the one before.
+/// lost the announced generation.
 async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
     let topology = &shared.topology;
     if directory::locate(shared).await? < announced || !topology.has_generation(announced).await? {
@@ -132,8 +127,8 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
 
 type StoredJob = JobSnapshot<StoredPayload>;
 
-/// Several processes may begin a snapshot at once. The first `Begin` in the log counts, and its
-/// process goes on. If it dies, another process begins after a timeout.
+/// Several processes may begin a snapshot at once. The first `Begin` in the log counts. If its
+/// process dies, another one begins after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotEntry::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot()))
@@ -162,7 +157,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Appends parts of the snapshot that begins at this offset. Returns how many it then has.
+/// Returns how many parts the snapshot then has.
 async fn append_parts(
     shared: &LogShared,
     begin: u64,

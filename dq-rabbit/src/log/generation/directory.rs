@@ -53,12 +53,11 @@ use crate::log::shared::{LogShared, random_id};
 use crate::log::stream::{READ_OPERATION, consume, offset_of, read_error};
 use crate::topology::names::DIRECTORY_KEY;
 
-/// A record's first bytes, with the version of its format. `postcard` data and the checksum of all
-/// before it follow.
+/// A record's first bytes, with the format's version. `postcard` data and a checksum of all before
+/// it follow.
 const MAGIC: &[u8] = b"DQ\x01";
 const CHECKSUM_BYTES: usize = 8;
 
-/// Records that the broker sends ahead.
 const PREFETCH: u16 = 256;
 
 /// The broker deletes old records, so the newest generation is announced again after this many.
@@ -118,7 +117,7 @@ pub(in crate::log) async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-/// Names the generation in the directory. It must be complete or begin empty.
+/// The generation must be complete or begin empty.
 pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation) -> Result<()> {
     // Nothing that lives is before one that begins empty.
     let oldest =
@@ -127,7 +126,6 @@ pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation)
     append(shared, Record::new(shared, kind)).await
 }
 
-/// Whether the directory allows deleting this generation, by now.
 pub(in crate::log) async fn may_be_deleted(
     shared: &LogShared,
     generation: Generation,
@@ -144,7 +142,6 @@ pub(in crate::log) async fn retire_before(shared: &LogShared, oldest: Generation
     Ok(look(shared).await?.oldest >= oldest)
 }
 
-/// Reads new records, and repeats the newest generation's before the broker deletes it.
 async fn look(shared: &LogShared) -> Result<DirectoryView> {
     let own = Record::new(shared, RecordKind::Probe);
     let known = shared.state().directory;
@@ -217,7 +214,6 @@ pub(in crate::log) async fn restore(
     follows_close: bool,
 ) -> Result<bool> {
     let newest = locate(shared).await?;
-    // The directory has named it, or will.
     let may_exist = if follows_close { newest < generation } else { newest == generation };
     if !may_exist {
         return Ok(false);
@@ -270,7 +266,6 @@ pub(in crate::log) async fn fall_back(shared: &LogShared, lost: Generation) -> R
     Ok(false)
 }
 
-/// Begins an empty log, unless a later generation exists.
 async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     if locate(shared).await? != lost {
         return Ok(());
@@ -280,7 +275,6 @@ async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the broker has the record. Declares a missing directory.
 async fn append(shared: &LogShared, record: Record) -> Result<()> {
     if try_append(shared, record).await? {
         return Ok(());
@@ -337,7 +331,6 @@ async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
     }
 }
 
-/// Starts to read after the known records; `None` without a directory.
 async fn open(shared: &LogShared, read: &DirectoryView) -> Result<Option<(AmqpChannel, Consumer)>> {
     let start = read.last.map_or(0, |last| last.record_offset);
     consume(shared, shared.topology.names().directory(), start, PREFETCH).await

@@ -15,7 +15,6 @@ use crate::log::wire::{StandingLease, millis};
 /// A lease expires this much earlier, because its holder truncates the end to milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// All leases, with their expiry by this process's elapsed time.
 #[derive(Debug, Default)]
 pub(crate) struct ObservedLeases {
     leases: HashMap<JobId, ObservedLease>,
@@ -99,7 +98,7 @@ impl ObservedLeases {
         first.is_some_and(|at| at <= now + ROUNDING)
     }
 
-    /// Lists the leases without their times, which is equal in all replicas.
+    /// Lists the leases without their times.
     pub(crate) fn to_wire(&self) -> Vec<StandingLease> {
         let mut leases: Vec<_> = self.leases.values().map(|it| it.lease.clone()).collect();
         leases.sort_unstable_by_key(|lease| lease.job);

@@ -1,5 +1,4 @@
-//! Deduplicates entries by producer id and sequence number. A producer numbers its entries from 1
-//! without gaps and may append an entry several times.
+//! Deduplicates entries by producer id and sequence number.
 
 use std::collections::HashMap;
 
@@ -14,26 +13,22 @@ const ACTIVE_ENTRIES: u64 = 10_000;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     last_entries: HashMap<u64, LastEntry>,
-    /// Recorded entries in all generations.
     entries: u64,
 }
 
-/// The last entry of a producer.
 #[derive(Debug, PartialEq, Eq)]
 struct LastEntry {
     sequence: u64,
-    /// Its number among all entries.
     number: u64,
 }
 
 impl Producers {
-    /// Returns the producer's last sequence number; 0 for an unknown producer.
+    /// 0 for an unknown producer.
     pub(crate) fn last_sequence(&self, producer_id: u64) -> u64 {
         self.last_entries.get(&producer_id).map_or(0, |last| last.sequence)
     }
 
-    /// Records the producer's next entry. Whether producers expire depends on entries only, so that
-    /// all replicas forget at the same entry.
+    /// Records the producer's next entry. All replicas forget producers at the same entry.
     pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) {
         self.entries += 1;
         self.last_entries.insert(producer_id, LastEntry { sequence, number: self.entries });
@@ -42,13 +37,11 @@ impl Producers {
         }
     }
 
-    /// Counts the active producers.
     pub(crate) fn active(&self) -> u64 {
         let is_active = |last: &&LastEntry| last.number + ACTIVE_ENTRIES > self.entries;
         self.last_entries.values().filter(is_active).count() as u64
     }
 
-    /// Adds another copy's producers.
     pub(crate) fn merge(&mut self, other: Self) {
         self.entries = self.entries.max(other.entries);
         for (id, last) in other.last_entries {
@@ -66,14 +59,12 @@ impl Producers {
         read.last_entries.iter().filter(|(_, last)| is_kept(last)).map(missing).sum()
     }
 
-    /// Producer id, last sequence number, and its entry's number.
     pub(crate) fn to_wire(&self) -> Vec<(u64, u64, u64)> {
         let producers = self.last_entries.iter();
         producers.map(|(id, last)| (*id, last.sequence, last.number)).collect()
     }
 
     pub(crate) fn from_wire(producers: Vec<(u64, u64, u64)>) -> Self {
-        // The last recorded entry is some producer's last one.
         let entries = producers.iter().map(|(.., number)| *number).max().unwrap_or_default();
         let producer = |(id, sequence, number)| (id, LastEntry { sequence, number });
         Self { last_entries: producers.into_iter().map(producer).collect(), entries }

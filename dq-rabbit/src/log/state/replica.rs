@@ -1,5 +1,4 @@
-//! The replica: all jobs, as the entries of the log make them. Equal in all processes that have
-//! read up to the same entry.
+//! The replica: all jobs, equal in all processes that have read up to the same entry.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,10 +33,8 @@ pub(crate) const RESERVED_FOR: Duration = Duration::from_millis(250);
 /// over.
 const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
-/// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Applied {
-    /// It took effect.
     Reply(CommandReply),
     Duplicate,
     /// An earlier entry of the producer is missing, so this one has no effect. The producer appends
@@ -50,7 +47,6 @@ pub(crate) enum Applied {
     Deferred,
 }
 
-/// The state of the log's jobs.
 #[derive(Debug)]
 pub(crate) struct Replica {
     machine: ReplicaMachine,
@@ -63,7 +59,7 @@ pub(crate) struct Replica {
     is_closed: bool,
     /// This process's elapsed time when it saw the entry that is being applied.
     seen: Duration,
-    /// Collects entries until a snapshot is complete; `None` afterwards.
+    /// `None` once a snapshot is complete.
     collector: Option<SnapshotCollector>,
 }
 
@@ -87,8 +83,8 @@ impl Default for Replica {
 }
 
 impl Replica {
-    /// A replica that reads from this offset on. It has to be restored from a snapshot, unless a
-    /// generation begins empty there.
+    /// Reads from this offset on. Has to be restored from a snapshot, unless a generation begins
+    /// empty there.
     pub(crate) fn starting_at(first: u64) -> Self {
         let mut replica = Self::default();
         let generation = Generation::of(first);
@@ -219,7 +215,6 @@ impl Replica {
                 CommandReply::Done
             }
             Command::Close(generation) => {
-                // Another process may have closed this generation already.
                 self.is_closed |= generation == Generation::of(offset).number();
                 CommandReply::Done
             }
@@ -255,8 +250,7 @@ impl Replica {
         claimed
     }
 
-    /// When the first lease of these queues expires, by this process's clock. A claim returns no
-    /// jobs of paused queues.
+    /// By this process's clock. A claim returns no jobs of paused queues.
     fn next_expiry(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));
@@ -327,7 +321,6 @@ impl Replica {
         snapshot.later_entries
     }
 
-    /// When a claim could next return a job; `None` if no job waits.
     pub(crate) fn next_due(
         &mut self,
         wants: &[Want],
@@ -368,7 +361,6 @@ impl Replica {
         self.log_id
     }
 
-    /// The log goes on in the next generation.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -394,14 +386,13 @@ impl Replica {
         &mut self.machine
     }
 
-    /// Copies a job, in any queue and state.
     pub(crate) fn job(&self, id: JobId) -> Option<ReplicaJob> {
         let (job, stored) = self.machine.peek(id).zip(self.machine.stored(id))?;
         Some(ReplicaJob { job: job.clone(), stored: stored.clone() })
     }
 }
 
-/// Points the job to another payload. It keeps its headers.
+/// The job keeps its headers.
 fn set_payload(machine: &mut ReplicaMachine, job: JobId, payload: PayloadRef) {
     if let Some(stored) = machine.stored(job) {
         machine.set_stored(job, stored.with_payload(payload));

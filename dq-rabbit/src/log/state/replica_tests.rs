@@ -24,7 +24,6 @@ macro_rules! reply {
 }
 
 impl TestLog {
-    /// `None` if the log has no room.
     fn schedule(&mut self, job: NewJob) -> Option<Scheduled> {
         match self.call(Command::Schedule(vec![job.into()])) {
             CommandReply::Full => None,
@@ -32,19 +31,16 @@ impl TestLog {
         }
     }
 
-    /// Schedules jobs until the log is full. Returns how many it has taken.
     fn fill(&mut self, payload_bytes: usize) -> u32 {
         (0..).find(|number| self.schedule(job(*number, payload_bytes)).is_none()).unwrap()
     }
 
-    /// For a second.
     fn claim(&mut self, at: i64, limit: usize) -> Claimed {
         let wants = [Want::new(queue(0), limit, Duration::from_secs(1))];
         let claim = wire::Claim::new(&ClaimParams::new(&wants, limit, "worker"), Vec::new());
         reply!(self.call_at(at, Command::Claim(claim)), Claimed)
     }
 
-    /// Claims one job for a second.
     fn lease(&mut self, at: i64) -> Lease {
         self.claim(at, 1).jobs[0].lease()
     }
@@ -98,7 +94,6 @@ fn plain(id: JobId) -> NewJob {
 }
 
 const HOUR: i64 = 3_600_000;
-const DAY: Duration = Duration::from_secs(86_400);
 
 #[test]
 fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {

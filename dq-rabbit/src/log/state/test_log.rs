@@ -14,7 +14,6 @@ use crate::log::generation::Generation;
 use crate::log::generation::retention::{Retention, SnapshotStep};
 use crate::log::wire::{Command, Entry, SnapshotEntry, encode};
 
-/// Messages by their offset in the log.
 pub(super) type Messages = BTreeMap<u64, Vec<Entry>>;
 
 pub(super) struct TestLog {
@@ -22,9 +21,7 @@ pub(super) struct TestLog {
     pub(super) next_offset: u64,
     pub(super) replica: Replica,
     pub(super) retention: Retention,
-    /// The process's elapsed time, by which it observes leases and snapshots.
     pub(super) elapsed: Duration,
-    /// By producer: the snapshot entries that it has not written yet.
     pub(super) unwritten: HashMap<u64, VecDeque<SnapshotEntry>>,
 }
 
@@ -83,7 +80,7 @@ impl TestLog {
         }
     }
 
-    /// The entries behind this `Begin`. Each job is a part of its own.
+    /// Each job is a part of its own.
     fn snapshot_entries(&self, begin: u64) -> VecDeque<SnapshotEntry> {
         let (mut parts, jobs) = self.replica.snapshot();
         for job in jobs {
@@ -96,12 +93,10 @@ impl TestLog {
         (0..).zip(parts).map(part).chain([end]).collect()
     }
 
-    /// Appends a command of the first producer, which takes effect.
     pub(super) fn call(&mut self, command: Command) -> CommandReply {
         self.call_at(0, command)
     }
 
-    /// The writer's clock shows this time in milliseconds.
     pub(super) fn call_at(&mut self, at: i64, command: Command) -> CommandReply {
         let sequence = self.replica.producers().last_sequence(1) + 1;
         let at = Timestamp::from_millis(at);
@@ -128,7 +123,6 @@ pub(super) fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
 }
 
-/// The payload to which a replica points.
 pub(super) fn payload(messages: &Messages, job: JobId, stored: &PayloadRef) -> Bytes {
     let position = stored.position;
     let entry = &messages[&position.offset][position.entry as usize];

@@ -28,7 +28,7 @@ impl From<dq_core::NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// Converts the job without payload and headers.
+    /// Leaves out payload and headers.
     pub(crate) fn to_core(&self) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, Bytes::new());
@@ -179,7 +179,7 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
 }
 
 impl Settlement {
-    /// Converts the settlement without the next step's payload.
+    /// Leaves out the next step's payload.
     pub(crate) fn to_core(&self) -> dq_core::Settlement {
         let Self(lease, verdict) = self;
         let verdict = match verdict {
@@ -227,12 +227,12 @@ impl QueueOperation {
     }
 }
 
-/// Converts to milliseconds, rounded down.
+/// Rounds down.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Converts to milliseconds, rounded up, because a shorter delay makes a job early.
+/// Rounds up, because a shorter delay makes a job early.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -24,7 +24,6 @@ const CHECKSUM_BYTES: usize = 8;
 /// An entry's flag: a process that does not know the kind must stop.
 const MUST_UNDERSTAND: u8 = 1;
 
-/// A decoded message of the log.
 #[derive(Debug)]
 pub(crate) enum Message {
     Entries(Vec<Entry>),
@@ -38,7 +37,6 @@ pub(crate) enum SkipReason {
     Damaged,
 }
 
-/// An entry without its body.
 #[derive(Serialize, Deserialize)]
 struct EntryHead {
     kind: u16,
@@ -58,7 +56,6 @@ impl Message {
     }
 }
 
-/// Encodes entries as one message.
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
     let mut message = append(&length(entries), [MAGIC, &[FORMAT]].concat());
     for Entry { producer_id, sequence, at, command } in entries {
@@ -107,7 +104,7 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     if xxh3_64(framed) != u64::from_le_bytes(*checksum) {
         return Ok(Message::Skipped(SkipReason::Damaged));
     }
-    // The message is intact, so a newer version has written it.
+    // A newer version has written the intact message.
     if format > FORMAT {
         return Err(too_old(format!("a message of format {format}")));
     }

@@ -27,8 +27,8 @@ impl Checksum {
 }
 
 impl Payload {
-    /// Stands for a payload that the log has lost. No process takes it for an empty payload,
-    /// because the checksum differs.
+    /// Stands for a lost payload. No process takes it for an empty one, because the checksum
+    /// differs.
     pub(crate) fn lost(checksum: Checksum) -> Self {
         Self { bytes: Bytes::new(), checksum, freed: 0 }
     }
@@ -37,12 +37,11 @@ impl Payload {
         self.checksum
     }
 
-    /// The payload's length, also after its bytes were freed.
     pub(crate) fn len(&self) -> usize {
         self.freed + self.bytes.len()
     }
 
-    /// The bytes. Use them only if their checksum is the job's.
+    /// Use them only if their checksum is the job's.
     pub(super) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
