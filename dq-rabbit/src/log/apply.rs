@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::Result;
+use dq_core::sync::lock;
 
 use super::command::CommandReply;
 use super::generation::Generation;
@@ -181,7 +182,7 @@ fn complete(
     if let Some(reply) = reply {
         shared.caught_up.store(true, Ordering::Relaxed);
         shared.may_be_behind.store(false, Ordering::Relaxed);
-        shared.clear_error();
+        lock(&shared.last_error).take();
         call.deliver(&mut state.replica, reply, at);
     }
 }

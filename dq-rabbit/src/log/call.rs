@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::command::CommandReply;
 use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
-use super::shared::LogShared;
+use super::shared::{LogShared, is_lasting};
 use super::state::replica::Replica;
 use super::wire::Command;
-use crate::error::{LostReply, blocked, closed, from_lapin, timed_out};
+use crate::error::{LostReply, blocked, closed, copy, from_lapin, timed_out};
 
 pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
     reply
@@ -161,7 +162,14 @@ impl LogShared {
         match self.failure(operation) {
             // This process reads no further, and others apply its entry.
             Some(error) => lost_reply.in_error(error),
-            None if !was_sent => self.unsent_error(operation),
+            // No generation could take the call.
+            None if !was_sent => {
+                let failure = self.state().change_failure.clone();
+                match failure {
+                    Some(error) => copy(&error, error.kind(), operation),
+                    None => self.timeout_error(operation, LostReply::Unavailable),
+                }
+            }
             // The entry took effect before the snapshot from which the replica was restored.
             None => Error::new(
                 ErrorKind::OutcomeUnknown,
@@ -181,10 +189,12 @@ impl LogShared {
         }
         match self.publish.failure().or_else(|| self.consume.failure()) {
             Some(error) => from_lapin(operation, lost_reply, broker, &error),
-            None => match self.lasting_error(operation) {
-                Some(error) if error.is_retryable() => lost_reply.in_error(error),
-                Some(error) => error,
-                None => timed_out(operation, lost_reply, broker),
+            None => match &*lock(&self.last_error) {
+                Some(error) if is_lasting(error) => {
+                    let error = copy(error, error.kind(), operation);
+                    if error.is_retryable() { lost_reply.in_error(error) } else { error }
+                }
+                _ => timed_out(operation, lost_reply, broker),
             },
         }
     }

@@ -70,7 +70,7 @@ pub(crate) struct LogShared {
     /// behind.
     pub(super) may_be_behind: AtomicBool,
     /// Why the log could not be used last; `None` again when a call completes.
-    last_error: Mutex<Option<Error>>,
+    pub(super) last_error: Mutex<Option<Error>>,
     /// Why this process can use the log no more. All calls fail with it.
     fatal: Mutex<Option<Error>>,
     /// A loss, which the next claim returns to the runner.
@@ -215,26 +215,6 @@ impl LogShared {
         let mut last = lock(&self.last_error);
         if last.as_ref().is_none_or(Error::is_retryable) {
             *last = Some(error);
-        }
-    }
-
-    pub(super) fn clear_error(&self) {
-        lock(&self.last_error).take();
-    }
-
-    /// The last error, if an operator has to mend it.
-    pub(super) fn lasting_error(&self, operation: &'static str) -> Option<Error> {
-        let last = lock(&self.last_error);
-        last.as_ref()
-            .filter(|error| is_lasting(error))
-            .map(|error| copy(error, error.kind(), operation))
-    }
-
-    pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
-        let failure = self.state().change_failure.clone();
-        match failure {
-            Some(error) => copy(&error, error.kind(), operation),
-            None => self.timeout_error(operation, LostReply::Unavailable),
         }
     }
 

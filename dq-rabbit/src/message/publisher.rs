@@ -129,16 +129,8 @@ impl Publisher {
     }
 
     async fn try_publish(&self, messages: &[JobMessage], now: Timestamp) -> Result<(), Failure> {
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let mut last = None;
         for message in messages {
-            let queue = message.queue();
-            if last != Some(queue) {
-                self.topology.declare_ready(queue).await?;
-                last = Some(queue);
-            }
+            self.topology.declare_ready(message.queue()).await?;
         }
         let outgoing = messages.iter().map(|message| self.outgoing(message, now));
         self.send("publish", outgoing).await
@@ -187,10 +179,7 @@ impl Publisher {
             let error = error::blocked(operation, self.connection.broker_info(), &reason);
             return Err(error.into());
         }
-        let channel = match self.idle_channel().await {
-            Some(channel) => channel,
-            None => self.open_channel(operation).await?,
-        };
+        let channel = self.channel(operation).await?;
         // A channel with a failure is not used again.
         if let Err(mut failure) = self.publish_on(&channel, operation, messages).await {
             failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
@@ -215,17 +204,15 @@ impl Publisher {
         self.tasks.wait().await;
     }
 
-    async fn idle_channel(&self) -> Option<AmqpChannel> {
+    /// Returns an idle channel, or opens another one.
+    async fn channel(&self, operation: &'static str) -> Result<AmqpChannel> {
         let mut idle = self.idle.lock().await;
         while let Some(channel) = idle.pop() {
             if channel.is_open() {
-                return Some(channel);
+                return Ok(channel);
             }
         }
-        None
-    }
-
-    async fn open_channel(&self, operation: &'static str) -> Result<AmqpChannel> {
+        drop(idle);
         let channel = self.connection.channel(operation).await?;
         channel.confirm_select().await.map_err(|error| self.error(operation, &error))?;
         Ok(channel)

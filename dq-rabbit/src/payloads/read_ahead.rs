@@ -88,16 +88,13 @@ fn due_soon(
 #[cfg(test)]
 mod tests {
     use dq_core::{Due, HistoryLimit, HistoryLimits, NewJob, Operation};
+    use dq_testkit::fixture::queue;
 
     use super::*;
     use crate::log::StoredPayload;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
     const LENGTH: usize = 100;
-
-    fn queue(name: &str) -> QueueName {
-        QueueName::new(name).unwrap()
-    }
 
     #[test]
     fn jobs_that_nobody_can_claim_do_not_take_the_place_of_others() {

@@ -8,8 +8,7 @@ use dq_core::config::QueueSettings;
 use dq_core::{Cancelled, Due, JobId, NewJob};
 
 use crate::fixture::{
-    SkewedClock, by_id, config, connect_with_clock, job, retry, start_runner_with, stats,
-    wait_until,
+    SkewedClock, TestRunner, by_id, config, connect_with_clock, job, retry, stats, wait_until,
 };
 
 /// The jobs run for longer than a third of their leases, so these are renewed.
@@ -24,7 +23,7 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     for skew in [MINUTE, 0, -MINUTE] {
         let clock = Arc::new(SkewedClock(skew));
         let backend = connect_with_clock(&config, clock).await.unwrap();
-        runners.push(start_runner_with(&backend, "q", run_time, settings.clone()).await);
+        runners.push(TestRunner::start_with(&backend, &["q"], run_time, settings.clone()).await);
         backends.push(backend);
     }
     let mut answers: HashMap<JobId, Cancelled> = HashMap::new();

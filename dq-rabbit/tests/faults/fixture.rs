@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::config::{Environment, QueueSettings, Secret};
+use dq_core::config::{Environment, Secret};
 use dq_core::{
     Backend, Claimed, Clock, Entropy, Finding, HistoryLimit, HistoryLimits, Result, SystemClock,
     Timestamp, async_trait,
@@ -203,13 +203,4 @@ pub(crate) async fn publish(
 
 pub(crate) async fn start_runner(backend: &Arc<dyn Backend>, name: &str) -> TestRunner {
     TestRunner::start(backend, &[name]).await
-}
-
-pub(crate) async fn start_runner_with(
-    backend: &Arc<dyn Backend>,
-    name: &str,
-    duration: Duration,
-    settings: QueueSettings,
-) -> TestRunner {
-    TestRunner::start_with(backend, &[name], duration, settings).await
 }

@@ -30,8 +30,7 @@ async fn a_silent_server_causes_a_timeout_and_its_socket_is_closed() {
     config.response_timeout = Duration::from_millis(300);
     let connection = connect(&config);
     let (mut accepted, _) = listener.accept().await.unwrap();
-    let error = connection.channel("test").await.unwrap_err();
-    assert_error(&error, ErrorKind::Unavailable, &["no reply in time"]);
+    assert_error(connection.channel("test").await, ErrorKind::Unavailable, &["no reply in time"]);
     drop(connection);
     // Although the client library still waits for data.
     let mut received = Vec::new();
@@ -119,8 +118,7 @@ async fn every_request_has_a_time_limit() {
     assert!(is_late(declared.received().await.unwrap_err()));
     let confirm = publish.publish("".into(), "q".into(), true, b"x", BasicProperties::default());
     assert!(is_late(confirm.await.unwrap().received().await.unwrap_err()));
-    let error = connection.channel("test").await.unwrap_err();
-    assert_error(&error, ErrorKind::Unavailable, &["no reply in time"]);
+    assert_error(connection.channel("test").await, ErrorKind::Unavailable, &["no reply in time"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use crate::log::wire::{self, encoded_size};
 
 /// A stored job may grow by this much besides its payload: counts, lease, worker, and an error with
 /// [`SHORT_TEXT`] bytes.
-const RESERVED_PER_JOB: u64 = 256;
+pub(super) const RESERVED_PER_JOB: u64 = 256;
 /// The longest error or reason while the log is full, in bytes.
 const SHORT_TEXT: usize = 120;
 
@@ -65,10 +65,6 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    pub(in crate::log) fn of(machine: &ReplicaMachine, capacity: Option<u64>) -> Self {
-        Self { used: machine.stored_bytes() + RESERVED_PER_JOB * machine.len() as u64, capacity }
-    }
-
     pub(crate) fn percent(self) -> u64 {
         self.capacity.map_or(0, |capacity| self.used.saturating_mul(100) / capacity.max(1))
     }

@@ -9,7 +9,7 @@ use dq_core::{
     Renewal, Renewed, Reschedule, Settled, Timestamp, Want,
 };
 
-use super::capacity::{SIZES, Usage};
+use super::capacity::{RESERVED_PER_JOB, SIZES, Usage};
 use super::leases::ObservedLeases;
 use super::producers::Producers;
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
@@ -345,7 +345,8 @@ impl Replica {
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        Usage::of(&self.machine, self.capacity)
+        let reserved = RESERVED_PER_JOB * self.machine.len() as u64;
+        Usage { used: self.machine.stored_bytes() + reserved, capacity: self.capacity }
     }
 
     pub(crate) fn has_room<'a>(
