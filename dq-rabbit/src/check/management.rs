@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Certificate, Client, StatusCode, redirect};
 use serde_json::Value;
 
-/// For one request.
+/// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]

@@ -85,13 +85,9 @@ impl Broker {
 
     /// Makes the next connections go to another node. Returns `false` if there is only one.
     pub(super) fn skip_node(&self) -> bool {
-        let next = self.node_after(self.first.load(Ordering::Relaxed), 1);
-        self.first.store(next, Ordering::Relaxed);
-        self.address.hosts.len() > 1
-    }
-
-    fn node_after(&self, node: usize, steps: usize) -> usize {
-        (node + steps) % self.address.hosts.len()
+        let nodes = self.address.hosts.len();
+        self.first.store((self.first.load(Ordering::Relaxed) + 1) % nodes, Ordering::Relaxed);
+        nodes > 1
     }
 
     /// Connects to the first node that accepts, beginning with the one in use.
@@ -101,8 +97,8 @@ impl Broker {
     pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<OpenConnection> {
         let mut failure: Option<lapin::Error> = None;
         let first = self.first.load(Ordering::Relaxed);
-        for steps in 0..self.address.hosts.len() {
-            let node = self.node_after(first, steps);
+        let nodes = self.address.hosts.len();
+        for node in (first..first + nodes).map(|node| node % nodes) {
             let (host, port) = &self.address.hosts[node];
             match self.connect_to(host, *port, purpose).await {
                 Ok(connection) => {

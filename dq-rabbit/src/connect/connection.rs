@@ -16,7 +16,7 @@ use super::broker::{Broker, OpenConnection};
 use super::channel::{AmqpChannel, ReplyLimit};
 use crate::error::{self, BrokerInfo, LostReply, closed};
 
-/// Doubles up to the maximum.
+/// The pause between two attempts. It doubles up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 

@@ -16,7 +16,7 @@ use super::wire::{Command, Entry};
 pub(super) struct PendingCall {
     /// When the call was made.
     pub(super) at: Timestamp,
-    /// By elapsed time.
+    /// The same by elapsed time.
     pub(super) submitted: Duration,
     pub(super) command: Command,
     /// In bytes.
@@ -65,9 +65,9 @@ impl SentCall {
 pub(super) struct Outbox {
     pub(super) unsent: VecDeque<PendingCall>,
     pub(super) sent: VecDeque<SentCall>,
-    /// Of all these calls.
+    /// The bytes of all these calls.
     pub(super) pending_bytes: usize,
-    /// Of the sent calls.
+    /// The bytes of the sent calls.
     pub(super) sent_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,

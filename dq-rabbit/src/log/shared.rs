@@ -19,7 +19,7 @@ use super::skipped::{SkippedMessages, SuspectMessages};
 use super::state::replica::Replica;
 use super::wire;
 use crate::connect::AmqpConnection;
-use crate::error::{LostReply, copy};
+use crate::error::copy;
 use crate::payloads::buffer::PayloadBuffer;
 use crate::topology::Topology;
 

@@ -45,7 +45,7 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     {
         let mut state = shared.state();
         for sequence in 1..=calls {
-            let call = call(&shared);
+            let call = call_of(&shared, Command::Barrier);
             state.outbox.pending_bytes += call.size;
             state.outbox.sent_bytes += call.size;
             state.outbox.sent.push_back(SentCall { sequence, call });
@@ -54,10 +54,6 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     }
     begin(&shared, generation);
     Arc::new(shared)
-}
-
-fn call(shared: &LogShared) -> PendingCall {
-    call_of(shared, Command::Barrier)
 }
 
 fn call_of(shared: &LogShared, command: Command) -> PendingCall {

@@ -19,7 +19,7 @@ use crate::message::{AckTracker, JobMessage};
 use crate::topology::Topology;
 use crate::topology::names::Topic;
 
-/// Doubles after each failure, up to the maximum.
+/// The pause before the next attempt. It doubles after each failure, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 

@@ -20,13 +20,13 @@ use crate::error::{self, LostReply, from_lapin, unconfirmed};
 use crate::topology::Topology;
 use crate::topology::names::Topic;
 
-/// Of one call.
+/// The most unconfirmed messages of one call.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// Far fewer than a connection allows.
+/// The most channels that publish at once: far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// Further jobs get no message.
+/// The most bytes that are being published. Further jobs get no message.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 /// Publishes messages with confirms, and runs background tasks that do.
@@ -35,6 +35,7 @@ pub(crate) struct Publisher {
     pending_bytes: AtomicUsize,
     /// Jobs without a message because publishing failed.
     lost: AtomicU64,
+    /// The last attempt to publish failed.
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,

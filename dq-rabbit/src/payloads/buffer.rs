@@ -11,9 +11,9 @@ use dq_core::{Job, JobId, QueueName, Timestamp, Want};
 
 use crate::message::AckHandle;
 
-/// Of the payloads that messages brought. Other jobs run from the log.
+/// The most payload bytes from messages. Other jobs run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Of the payloads read from the log. The jobs due last make room for others.
+/// The most payload bytes that are read ahead. The jobs due last make room for others.
 pub(crate) const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
 /// Memory of an entry besides its payload, in bytes.
 const OVERHEAD: usize = 128;

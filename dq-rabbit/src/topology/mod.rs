@@ -276,7 +276,7 @@ impl Topology {
     }
 }
 
-/// What a queue means whose node does not run.
+/// Says what to do about a queue whose node does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inaccessible {
     IsAnError,

@@ -5,8 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{
     Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Due, JobId, JobKey, JobRef, Lease,
-    LeasedJob, NewJob, OnConflict, Renewed, Scheduled, Settled, Settlement, Timestamp, Verdict,
-    Want,
+    NewJob, OnConflict, Renewed, Scheduled, Settled, Settlement, Timestamp, Verdict, Want,
 };
 
 use super::replica::Replica;
@@ -14,21 +13,11 @@ use super::test_log::{TestLog, id, queue};
 use crate::log::command::CommandReply;
 use crate::log::wire::{self, Command, Entry, StandingLease};
 
-macro_rules! reply {
-    ($reply:expr, $kind:ident) => {
-        match $reply {
-            CommandReply::$kind(reply) => reply,
-            other => panic!("{other:?}"),
-        }
-    };
-}
-
 impl TestLog {
+    /// `None` if the log is full.
     fn schedule(&mut self, job: NewJob) -> Option<Scheduled> {
-        match self.call(Command::Schedule(vec![job.into()])) {
-            CommandReply::Full => None,
-            reply => reply!(reply, Scheduled).pop(),
-        }
+        let reply = self.call(Command::Schedule(vec![job.into()]));
+        Vec::try_from(reply).ok()?.pop()
     }
 
     fn fill(&mut self, payload_bytes: usize) -> u32 {
@@ -38,7 +27,7 @@ impl TestLog {
     fn claim(&mut self, at: i64, limit: usize) -> Claimed {
         let wants = [Want::new(queue(0), limit, Duration::from_secs(1))];
         let claim = wire::Claim::new(&ClaimParams::new(&wants, limit, "worker"), Vec::new());
-        reply!(self.call_at(at, Command::Claim(claim)), Claimed)
+        self.call_at(at, Command::Claim(claim)).try_into().unwrap()
     }
 
     fn lease(&mut self, at: i64) -> Lease {
@@ -47,25 +36,12 @@ impl TestLog {
 
     fn cancel(&mut self, at: i64, id: JobId) -> Cancelled {
         let job = (&JobRef::new(queue(0), id)).into();
-        reply!(self.call_at(at, Command::Cancel(vec![job])), Cancelled)[0]
+        Vec::try_from(self.call_at(at, Command::Cancel(vec![job]))).unwrap()[0]
     }
 
     fn renew(&mut self, at: i64, lease: &Lease) -> Renewed {
         let renewal = dq_core::Renewal::new(lease.clone(), Duration::from_secs(1));
-        reply!(self.call_at(at, Command::Renew(vec![(&renewal).into()])), Renewed)[0]
-    }
-
-    fn settle(&mut self, lease: Lease, verdict: Verdict) -> Settled {
-        let settlement = wire::Settlement::try_from(&Settlement::new(lease, verdict)).unwrap();
-        reply!(self.call(Command::Settle(vec![settlement])), Settled)[0]
-    }
-
-    fn reject(&mut self, leased: &[LeasedJob], error_bytes: usize) {
-        for leased in leased {
-            let reason = DeadReason::new(DeadKind::Rejected, "e".repeat(error_bytes));
-            let verdict = Verdict::Dead { reason, failed: true };
-            assert_eq!(self.settle(leased.lease(), verdict), Settled::Accepted);
-        }
+        Vec::try_from(self.call_at(at, Command::Renew(vec![(&renewal).into()]))).unwrap()[0]
     }
 
     fn name_expired(&mut self, elapsed_ms: u64) -> Vec<StandingLease> {
@@ -199,7 +175,13 @@ fn errors_are_shortened_while_the_log_is_full() {
     let jobs = log.fill(100) as usize;
     let leased = log.claim(0, jobs).jobs;
     assert_eq!(leased.len(), jobs);
-    log.reject(&leased, 2_000);
+    for leased in &leased {
+        let reason = DeadReason::new(DeadKind::Rejected, "e".repeat(2_000));
+        let settlement = Settlement::new(leased.lease(), Verdict::Dead { reason, failed: true });
+        let settle = Command::Settle(vec![wire::Settlement::try_from(&settlement).unwrap()]);
+        let settled: Vec<Settled> = log.call(settle).try_into().unwrap();
+        assert_eq!(settled, [Settled::Accepted]);
+    }
     // The last long error may begin just below the limit.
     let stored = log.replica.machine().stored_bytes();
     assert!(stored <= capacity + 2_048, "{stored} bytes");

@@ -227,12 +227,12 @@ impl QueueOperation {
     }
 }
 
-/// Rounds down.
+/// Converts to milliseconds, rounded down.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rounds up, because a shorter delay makes a job early.
+/// Converts to milliseconds, rounded up, because a shorter delay makes a job early.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -53,7 +53,7 @@ impl Command {
 }
 
 impl Command {
-    /// 0 for other commands.
+    /// The bytes of a snapshot; 0 for other commands.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         match self {
             Self::Snapshot(_) => self.body_size() as u64,
