@@ -18,8 +18,7 @@ const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:p
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
 /// Waits until no other cluster runs on the machine, and locks a file: two clusters starve each other
-/// on two processors, and their queues elect no leaders for minutes. The lock counts between test
-/// programs, and ends with them.
+/// on two processors, and their queues elect no leaders for minutes.
 pub(super) fn take_turn() -> File {
     let dir = unpacked_programs();
     let lock = || {
@@ -49,8 +48,7 @@ impl RabbitCluster {
 
     /// Separates a node from all others until [`heal`](Self::heal).
     ///
-    /// Clients can still reach it. Nodes that you separate one by one are also apart from each
-    /// other.
+    /// Clients can still reach it. Nodes that you separate are also apart from each other.
     pub fn partition(&self, index: usize) {
         let node = &self.nodes[index];
         // Nodes with different cookies reject each other.
@@ -144,7 +142,6 @@ fn reset_state(node: &RabbitMq) {
     }
 }
 
-/// Evaluates an Erlang expression on a node until it has the value.
 fn wait_for_value(node: &RabbitMq, expression: &str, value: &str) {
     retry(|| {
         let seen = node.try_eval(expression);

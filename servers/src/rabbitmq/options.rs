@@ -17,8 +17,7 @@ use crate::rabbitmq::tools::{LOOPBACK, environment};
 use crate::tls::{self, CA_CERTIFICATE, CERTIFICATE, KEY};
 use crate::watchdog::Watchdog;
 
-/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a long
-/// run, after thousands of queues.
+/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a run.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "2GB"),
     ("disk_free_limit.absolute", "10MB"),
@@ -84,16 +83,13 @@ impl RabbitOptions {
 
     /// Adds a TLS port, which the URL then has, with a certificate from a private CA:
     /// [`RabbitMq::ca`].
-    ///
-    /// All nodes in a cluster share the certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Leaves a feature flag such as `stream_queue` disabled, as on an upgraded server.
-    ///
-    /// All other flags are enabled, as on a new server, and so is a flag that the version requires.
+    /// Leaves a feature flag such as `stream_queue` disabled, as on an upgraded server, unless the
+    /// version requires it.
     pub fn without_feature_flag(mut self, name: &str) -> Self {
         self.disabled_flag = Some(name.to_owned());
         self
@@ -141,7 +137,7 @@ impl RabbitOptions {
         Ok(nodes)
     }
 
-    /// Prepares a node with its own directory and ports. Later nodes join the first one.
+    /// Prepares a node with its own directory and ports.
     fn create_node(&self, identity: &Arc<ClusterIdentity>, number: usize) -> RabbitMq {
         let watchdog = Watchdog::start("dq-rabbitmq-");
         let dir = watchdog.dir().to_owned();
@@ -175,7 +171,7 @@ impl RabbitOptions {
         let environment = environment(identity, &node, &dir);
         let mut server = identity.installation.erl(environment);
         if self.disabled_flag.is_some() {
-            // The node starts without optional flags; `enable_flags` then enables all wanted ones.
+            // The node starts without optional flags; the wanted ones are enabled later.
             let none = ("RABBITMQ_FEATURE_FLAGS", OsString::new());
             server.environment.get_or_insert_default().push(none);
         }
@@ -185,7 +181,6 @@ impl RabbitOptions {
         RabbitMq { process, identity: identity.clone(), node, port, tls, management }
     }
 
-    /// The text of `rabbitmq.conf`.
     fn configuration(
         &self,
         identity: &ClusterIdentity,

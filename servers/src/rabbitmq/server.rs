@@ -89,11 +89,10 @@ impl RabbitMq {
     }
 
     /// Restarts the server after [`kill`](Self::kill) or [`stop`](Self::stop), with its port and
-    /// data.
+    /// data, and waits until it is ready.
     ///
-    /// Returns when it is ready. If a cluster node starts while another declares a stream, it may
-    /// find a record without a process and exit (seen with 3.10.8). It is then started again, as
-    /// service managers do.
+    /// If a cluster node starts while another declares a stream, it may find a record without a
+    /// process and exit (seen with 3.10.8). It is then started again, as service managers do.
     pub fn restart(&self) {
         for attempt in 1..=3 {
             self.process.start();
@@ -109,8 +108,7 @@ impl RabbitMq {
 
     /// Waits until all declarations are on disk.
     ///
-    /// The server replies earlier: a node killed in the next moments loses the queue, durable or
-    /// not.
+    /// The server replies earlier: a node killed in the next moments loses even durable queues.
     pub fn sync_declarations(&self) {
         self.eval("mnesia:sync_log()");
     }
@@ -150,7 +148,6 @@ fn first_frame(port: u16) -> std::io::Result<Vec<u8>> {
     // Type (1 byte), channel (2), payload length (4).
     let mut frame_header = [0; 7];
     stream.read_exact(&mut frame_header)?;
-    // 1 is a method frame.
     let [1, 0, 0, length @ ..] = frame_header else {
         return Err(Error::new(ErrorKind::InvalidData, "the server does not speak AMQP 0-9-1"));
     };

@@ -117,7 +117,7 @@ pub(in crate::log) async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-/// The generation must be complete or begin empty.
+/// Names the generation in the directory. It must be complete or begin empty.
 pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation) -> Result<()> {
     // Nothing that lives is before one that begins empty.
     let oldest =
@@ -142,6 +142,7 @@ pub(in crate::log) async fn retire_before(shared: &LogShared, oldest: Generation
     Ok(look(shared).await?.oldest >= oldest)
 }
 
+/// Reads new records, and repeats the newest generation's before the broker deletes it.
 async fn look(shared: &LogShared) -> Result<DirectoryView> {
     let own = Record::new(shared, RecordKind::Probe);
     let known = shared.state().directory;
@@ -173,14 +174,13 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
         state.directory = *read.as_ref().unwrap_or(&DirectoryView::default());
         state.named = state.directory.newest.or(state.named);
     }
-    if let Ok(DirectoryView {
-        newest: Some(newest), newest_record_offset, last: Some(last), ..
-    }) = read
-        && last.record_offset - newest_record_offset > REPEAT_AFTER
+    let view = read?;
+    if let (Some(newest), Some(last)) = (view.newest, view.last)
+        && last.record_offset - view.newest_record_offset > REPEAT_AFTER
     {
         announce(shared, newest).await?;
     }
-    read
+    Ok(view)
 }
 
 /// Declares the next generation. `false` if the directory names a later one.
