@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Entropy, Error, ErrorKind, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement,
+    Due, Entropy, Error, ErrorKind, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement,
     SystemClock, Verdict,
 };
 use futures_util::{FutureExt, poll};
@@ -198,13 +198,15 @@ async fn new_jobs_that_wait_keep_no_settlement_from_being_written() {
     let shared = shared(Generation::FIRST, 0);
     let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
     let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
-    let done = wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap();
+    // As large as a new job.
+    let again = Verdict::Again { due: Due::NOW, payload: job.payload.clone() };
+    let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
     let submit = |command| shared.submit("call", command, Arc::default(), None);
     let schedule = || submit(Command::Schedule(vec![job.clone().into()]));
     let accepted = (0..100).take_while(|_| schedule().is_ok()).count();
     assert!((10..100).contains(&accepted), "{accepted} calls of a MiB");
     assert_eq!(schedule().unwrap_err().kind(), ErrorKind::Unavailable);
-    submit(Command::Settle(vec![done])).unwrap();
+    submit(Command::Settle(vec![again])).unwrap();
     // New jobs wait for the next generation.
     shared.state().retention.add_message(8 << 20);
     assert!(next_message(&shared).0.is_some());
