@@ -83,7 +83,7 @@ impl RabbitBackend {
         let payloads = Arc::new(PayloadBuffer::default());
         let opening = Log::open(LogContext {
             response_timeout: config.response_timeout,
-            size: config.log_bytes(),
+            log_size: config.log_bytes(),
             history: history.clone(),
             clock: Arc::clone(clock),
             entropy: Arc::clone(entropy),

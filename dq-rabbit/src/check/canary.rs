@@ -64,7 +64,7 @@ impl BrokerCheck<'_> {
     async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
         let names = self.topology.names();
         let queue = names.canary(self.entropy.bits() as u64);
-        let expires = self.connection.response_timeout() * 2;
+        let expires = self.config.response_timeout * 2;
         channel.declare_exclusive_queue(queue.clone(), expires).await?;
         let topic = Topic::canary(&queue);
         channel.bind_queue(names.due(), queue.clone(), topic.binding_key()).received().await?;

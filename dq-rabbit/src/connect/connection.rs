@@ -81,10 +81,6 @@ impl AmqpConnection {
         &self.shared.broker.info
     }
 
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.shared.broker.response_timeout
-    }
-
     /// Opens a channel. Waits up to the response timeout for a connection.
     ///
     /// # Errors

@@ -258,9 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn an_untrusted_certificate_is_a_configuration_error() {
+    fn errors_without_a_reply_have_a_kind() {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        let error = io::Error::new(io::ErrorKind::InvalidData, untrusted);
-        assert_eq!(diagnosis_of(LostReply::Unavailable, true, error).kind, ErrorKind::Config);
+        let untrusted = io::Error::new(io::ErrorKind::InvalidData, untrusted);
+        for (error, kind) in [
+            (lapin::Error::from(untrusted), ErrorKind::Config),
+            (lapin::ErrorKind::ChannelsLimitReached.into(), ErrorKind::Unavailable),
+        ] {
+            assert_eq!(diagnosis_of(LostReply::Unavailable, true, error).kind, kind);
+        }
     }
 }

@@ -27,6 +27,7 @@ const MAX_UNCONFIRMED_MESSAGES: usize = 32;
 /// All processes together may have this part of the log's size in flight. Each may always send one
 /// message.
 const IN_FLIGHT_PART: u64 = 32;
+/// One process may have this many bytes in flight.
 const MAX_IN_FLIGHT_BYTES: u64 = 4 * 1024 * 1024;
 /// Calls are rewritten when none was read back for this long, twice as long each further time.
 const REWRITE_AFTER: Duration = Duration::from_secs(2);
@@ -251,11 +252,12 @@ async fn append(
     }
 }
 
+/// Whether this process may send another message before earlier ones are read back.
 pub(super) fn has_budget(shared: &LogShared, state: &LogState) -> bool {
     if state.outbox.sent_bytes == 0 {
         return true;
     }
-    let share = shared.size / IN_FLIGHT_PART / state.replica.producers().active().max(1);
+    let share = shared.log_size / IN_FLIGHT_PART / state.replica.producers().active().max(1);
     (state.outbox.sent_bytes as u64) < share.min(MAX_IN_FLIGHT_BYTES)
 }
 

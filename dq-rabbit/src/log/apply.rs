@@ -93,7 +93,7 @@ fn apply_message(
 /// The writers write the rest of the closed generation again.
 fn go_on_in_next_generation(shared: &LogShared, state: &mut LogState, close_offset: u64) {
     let next = Generation::of(close_offset).next();
-    state.begin_generation(next, shared.size, shared.clock.elapsed());
+    state.begin_generation(next, shared.log_size, shared.clock.elapsed());
     state.next_offset = Some(next.offset(0));
     shared.may_be_behind.store(true, Ordering::Relaxed);
     shared.moved.notify_one();

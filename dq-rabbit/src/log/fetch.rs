@@ -147,6 +147,7 @@ impl Pass<'_> {
     }
 }
 
+/// Returns the job's payload in a message; `None` if another one is there.
 fn payload_of<'a>(entries: &'a [Entry], id: JobId, stored: &PayloadRef) -> Option<&'a Bytes> {
     let entry = entries.get(stored.position.entry as usize)?;
     let (found, payload) = entry.command.payload(stored.position.job)?;

@@ -21,7 +21,7 @@ pub(super) struct PendingCall {
     pub(super) command: Command,
     /// In bytes.
     pub(super) size: usize,
-    /// Shared with the caller.
+    /// Whether it may take effect. Shared with the caller.
     pub(super) was_sent: Arc<AtomicBool>,
     /// `None` if the entry must be appended although nobody waits.
     pub(super) waiter: Option<Box<dyn Waiter>>,
@@ -47,6 +47,7 @@ impl PendingCall {
     }
 }
 
+/// A call that was sent and not read back yet.
 pub(super) struct SentCall {
     pub(super) sequence: u64,
     pub(super) call: PendingCall,

@@ -33,7 +33,7 @@ pub(crate) struct LogContext {
     /// A call fails after this long without progress.
     pub(crate) response_timeout: Duration,
     /// The log's intended size in bytes.
-    pub(crate) size: u64,
+    pub(crate) log_size: u64,
     pub(crate) history: HistoryLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
@@ -84,7 +84,7 @@ pub(crate) struct LogShared {
     pub(super) publish: Arc<AmqpConnection>,
     pub(super) consume: Arc<AmqpConnection>,
     pub(super) response_timeout: Duration,
-    pub(super) size: u64,
+    pub(super) log_size: u64,
     pub(super) history_limits: wire::HistoryLimits,
     /// A test stops this process after this step.
     #[cfg(test)]
@@ -99,7 +99,7 @@ pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) read_before: ReadBefore,
     pub(super) outbox: Outbox,
-    /// `None` until the directory has named one.
+    /// The generation that is read and written; `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
     /// The newest generation that this process has announced or found in the directory. Limits
     /// `compaction`.
@@ -109,10 +109,11 @@ pub(super) struct LogState {
     pub(super) named: Option<Generation>,
     /// The whole generation was read, without a snapshot.
     pub(super) is_cut_off: bool,
-    /// `None` before the first message.
+    /// Where the next message is read; `None` before the first one.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
+    /// Why the last change of generation failed.
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
@@ -134,7 +135,7 @@ impl LogState {
     /// The log's size counts, once known, not this process's setting.
     fn follow_size(&mut self) {
         if let Some(capacity) = self.replica.usage().capacity {
-            self.retention.resize(capacity.saturating_mul(CAPACITY_PART));
+            self.retention.size = capacity.saturating_mul(CAPACITY_PART);
         }
     }
 
@@ -162,11 +163,11 @@ impl LogState {
 
 impl LogShared {
     pub(super) fn new(context: LogContext) -> Self {
-        let LogContext { response_timeout, size, history, clock, entropy, .. } = context;
+        let LogContext { response_timeout, log_size, history, clock, entropy, .. } = context;
         let LogContext { topology, publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
             outbox: Outbox::new(random_id(&entropy)),
-            retention: Retention::new(size, false, clock.elapsed()),
+            retention: Retention::new(log_size, false, clock.elapsed()),
             ..LogState::default()
         };
         Self {
@@ -193,7 +194,7 @@ impl LogShared {
             publish,
             consume,
             response_timeout,
-            size,
+            log_size,
             history_limits: (&history).into(),
             #[cfg(test)]
             crash_at: Mutex::default(),
@@ -207,7 +208,7 @@ impl LogShared {
     }
 
     pub(super) fn capacity(&self) -> u64 {
-        self.size / CAPACITY_PART
+        self.log_size / CAPACITY_PART
     }
 
     /// A retryable error does not replace a lasting one, which says more.

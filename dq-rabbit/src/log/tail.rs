@@ -78,6 +78,7 @@ enum ReadEnd {
 enum ReadFailure {
     /// The broker has failed. Reading is retried, even if the error is not retryable.
     Broker(Error),
+    /// An entry cannot be decoded, and reading ends.
     Contents(Error),
 }
 
@@ -87,6 +88,7 @@ impl From<Error> for ReadFailure {
     }
 }
 
+/// Reads on one channel, starting at the message read last.
 async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     let generation = match shared.generation() {
         Some(generation) => generation,
@@ -164,7 +166,7 @@ async fn next_batch(
     Some(batch)
 }
 
-/// Returns why reading ends, unless it goes on in this generation.
+/// Applies messages. Returns why reading ends, unless it goes on in this generation.
 async fn apply_batch(
     shared: &LogShared,
     generation: Generation,
@@ -193,7 +195,7 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
-    state.begin_generation(generation, shared.size, shared.clock.elapsed());
+    state.begin_generation(generation, shared.log_size, shared.clock.elapsed());
     drop(state);
     shared.moved.notify_one();
     Ok(generation)
@@ -210,6 +212,7 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     })
 }
 
+/// Whether the broker still has the message that is read next.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let Some(next) = shared.state().next_offset else { return Ok(true) };
     let generation = Generation::of(next);

@@ -32,7 +32,7 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     let connection = Arc::new(AmqpConnection::start(broker, "test"));
     let shared = LogShared::new(LogContext {
         response_timeout: Duration::from_secs(5),
-        size: 16 << 20,
+        log_size: 16 << 20,
         history: HistoryLimits::all(HistoryLimit::OFF),
         clock: Arc::new(SystemClock),
         entropy,
@@ -61,7 +61,7 @@ fn call_of(shared: &LogShared, command: Command) -> PendingCall {
 }
 
 fn begin(shared: &LogShared, generation: Generation) {
-    let (size, clock) = (shared.size, &shared.clock);
+    let (size, clock) = (shared.log_size, &shared.clock);
     shared.state().begin_generation(generation, size, clock.elapsed());
 }
 

@@ -77,19 +77,14 @@ impl AckHandle {
     }
 
     pub(crate) fn ack(self) {
-        if self.delivery.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.delivery.processed();
-        }
-    }
-}
-
-impl PendingDelivery {
-    fn processed(&self) {
-        let mut tags = lock(&self.tracker.tags);
-        if tags.pending.remove(&self.tag) {
-            tags.processed.insert(self.tag);
-            drop(tags);
-            self.tracker.processed.notify_one();
+        let PendingDelivery { tracker, tag, shares } = &*self.delivery;
+        if shares.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut tags = lock(&tracker.tags);
+            if tags.pending.remove(tag) {
+                tags.processed.insert(*tag);
+                drop(tags);
+                tracker.processed.notify_one();
+            }
         }
     }
 }

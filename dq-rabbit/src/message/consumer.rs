@@ -23,11 +23,13 @@ use crate::topology::names::Topic;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
+#[derive(Debug)]
 pub(crate) struct JobConsumer {
     shared: Arc<Shared>,
     tasks: TaskTracker,
 }
 
+#[derive(Debug)]
 struct Shared {
     broker: Arc<Broker>,
     /// Its own connection, because the broker may close it when we may not consume from a queue,
@@ -96,21 +98,22 @@ impl Drop for JobConsumer {
     }
 }
 
-impl std::fmt::Debug for JobConsumer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobConsumer").finish_non_exhaustive()
-    }
-}
-
 impl Shared {
     /// Consumes one queue; starts again whenever the channel or the queue is lost.
     async fn run(self: Arc<Self>, queue: QueueName) {
         let mut pause = RETRY_PAUSE;
         loop {
             match self.subscribe(&queue).await {
-                Ok((acks, consumer)) => {
+                Ok((acks, mut consumer)) => {
                     pause = RETRY_PAUSE;
-                    self.handle_all(&queue, &acks, consumer).await;
+                    while let Some(Ok(delivery)) = consumer.next().await {
+                        let ack = acks.track(delivery.delivery_tag);
+                        match JobMessage::parse(&delivery) {
+                            Some(jobs) => self.handler.handle_jobs(jobs, ack),
+                            None => self.handler.set_aside(&queue, delivery, ack),
+                        }
+                    }
+                    // The queue may have been deleted, and others too.
                     self.topology.report_missing();
                 }
                 Err(error) => tracing::debug!(%error, %queue, "cannot consume"),
@@ -157,15 +160,5 @@ impl Shared {
             closed.wake();
         }
         Ok(acks)
-    }
-
-    async fn handle_all(&self, queue: &QueueName, acks: &Arc<AckTracker>, mut consumer: Consumer) {
-        while let Some(Ok(delivery)) = consumer.next().await {
-            let ack = acks.track(delivery.delivery_tag);
-            match JobMessage::parse(&delivery) {
-                Some(jobs) => self.handler.handle_jobs(jobs, ack),
-                None => self.handler.set_aside(queue, delivery, ack),
-            }
-        }
     }
 }

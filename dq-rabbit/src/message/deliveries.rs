@@ -14,7 +14,7 @@ use crate::log::{Replica, ReplicaJob};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
-/// `retry_until_ok` doubles the pause, up to the maximum.
+/// The pause before a delivery is handled again. `retry_until_ok` doubles it, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 
@@ -64,7 +64,7 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
 }
 
 impl DeliveryHandler {
-    /// The message is acknowledged when its last job is handled.
+    /// Handles a job message, which is acknowledged when its last job is handled.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());

@@ -34,12 +34,15 @@ pub(crate) struct PayloadBuffer(Mutex<Inner>);
 struct Inner {
     /// Queues that this process claims from. Only their payloads are kept from the log.
     served: HashSet<QueueName>,
+    /// The waiting jobs of each queue, in order of their due times.
     waiting: HashMap<QueueName, BTreeMap<(Timestamp, JobId), Buffered>>,
+    /// Where each job is in `waiting`.
     places: HashMap<JobId, (QueueName, Timestamp)>,
-    /// With the size of their payloads.
+    /// The jobs with [`Origin::Log`], with the size of their payloads.
     from_log: BTreeMap<(Timestamp, JobId), usize>,
     log_bytes: usize,
     other_bytes: usize,
+    /// Payloads of leased jobs, for the message of a retry.
     leased: HashMap<JobId, Bytes>,
 }
 
@@ -85,7 +88,7 @@ impl PayloadBuffer {
         lock(&self.0).served.iter().cloned().collect()
     }
 
-    /// Replaces an earlier entry of the job.
+    /// Adds the payload of a waiting job and replaces an earlier one.
     pub(crate) fn insert(
         &self,
         queue: &QueueName,

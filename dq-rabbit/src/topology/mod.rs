@@ -38,7 +38,7 @@ const MAX_NAMED: usize = 8;
 const NOT_FOUND_PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
 
-/// Pauses after an attempt to restore, and after one that failed.
+/// Pauses before an attempt to restore, and after one that failed.
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 const FAILED_RESTORE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -193,14 +193,14 @@ impl Topology {
                 () = self.missed.notified() => {}
                 () = self.connection.replaced(connection_epoch) => {}
             }
+            // Whoever has deleted one object may be deleting others.
+            tokio::time::sleep(RESTORE_PAUSE).await;
             connection_epoch = self.connection.epoch();
-            let mut pause = RESTORE_PAUSE;
             if let Err(error) = self.restore().await {
                 tracing::warn!(%error, "jobs run from the log: the rest is incomplete");
-                pause = FAILED_RESTORE_PAUSE;
                 self.report_missing();
+                tokio::time::sleep(FAILED_RESTORE_PAUSE).await;
             }
-            tokio::time::sleep(pause).await;
         }
     }
 

@@ -28,10 +28,12 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 /// - The log itself limits a snapshot to 1/5, see [`Replica`](crate::log::state::replica::Replica).
 #[derive(Debug, Default)]
 pub(in crate::log) struct Retention {
-    size: u64,
+    pub(in crate::log) size: u64,
+    /// With snapshots.
     bytes: u64,
     messages: u64,
     snapshot_bytes: u64,
+    /// Its snapshot is complete, or it needs none.
     is_complete: bool,
     /// When this process began to read it.
     begun: Duration,
@@ -78,10 +80,6 @@ impl Retention {
     /// Begins with a generation, which is complete if it begins empty.
     pub(in crate::log) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
         Self { size, is_complete, begun: now, ..Self::default() }
-    }
-
-    pub(in crate::log) fn resize(&mut self, size: u64) {
-        self.size = size;
     }
 
     pub(in crate::log) fn add_message(&mut self, bytes: u64) {

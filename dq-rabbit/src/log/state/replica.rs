@@ -83,8 +83,8 @@ impl Default for Replica {
 }
 
 impl Replica {
-    /// Reads from this offset on. Has to be restored from a snapshot, unless a generation begins
-    /// empty there.
+    /// A replica that reads from this offset on. It has to be restored from a snapshot, unless a
+    /// generation begins empty there.
     pub(crate) fn starting_at(first: u64) -> Self {
         let mut replica = Self::default();
         let generation = Generation::of(first);
@@ -215,6 +215,7 @@ impl Replica {
                 CommandReply::Done
             }
             Command::Close(generation) => {
+                // Another process may have closed this generation already.
                 self.is_closed |= generation == Generation::of(offset).number();
                 CommandReply::Done
             }
@@ -250,7 +251,7 @@ impl Replica {
         claimed
     }
 
-    /// By this process's clock. A claim returns no jobs of paused queues.
+    /// When the first lease expires, by this process's clock. A claim returns no jobs of paused queues.
     fn next_expiry(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));
@@ -393,7 +394,7 @@ impl Replica {
     }
 }
 
-/// The job keeps its headers.
+/// Points the job to another payload. It keeps its headers.
 fn set_payload(machine: &mut ReplicaMachine, job: JobId, payload: PayloadRef) {
     if let Some(stored) = machine.stored(job) {
         machine.set_stored(job, stored.with_payload(payload));

@@ -24,7 +24,7 @@ pub(crate) struct PayloadRef {
 impl PayloadRef {
     pub(crate) fn new(position: LogPosition, payload: &Payload) -> Self {
         let length = u32::try_from(payload.len()).expect("a message is far smaller than 4 GiB");
-        Self { position, length, checksum: payload.checksum() }
+        Self { position, length, checksum: payload.checksum }
     }
 
     pub(crate) fn is_of(&self, payload: &[u8]) -> bool {

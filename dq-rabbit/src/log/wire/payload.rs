@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Payload {
     bytes: Bytes,
-    checksum: Checksum,
+    pub(crate) checksum: Checksum,
     /// Bytes that [`drop_bytes`](Self::drop_bytes) has freed.
     #[serde(skip)]
     freed: usize,
@@ -31,10 +31,6 @@ impl Payload {
     /// differs.
     pub(crate) fn lost(checksum: Checksum) -> Self {
         Self { bytes: Bytes::new(), checksum, freed: 0 }
-    }
-
-    pub(crate) fn checksum(&self) -> Checksum {
-        self.checksum
     }
 
     pub(crate) fn len(&self) -> usize {
