@@ -73,8 +73,7 @@ const HOUR: i64 = 3_600_000;
 
 #[test]
 fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
-    let mut log = TestLog::default();
-    log.elapsed = Duration::from_secs(60);
+    let mut log = TestLog { elapsed: Duration::from_secs(60), ..TestLog::default() };
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     assert!(log.name_expired(60_998).is_empty(), "it lasts a second since it was seen");
