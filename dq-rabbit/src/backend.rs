@@ -1,7 +1,7 @@
 //! The backend: connects everything, and passes each call on to the [engine](crate::engine).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,17 +12,17 @@ use dq_core::{
     QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
     Timestamp, Wakeups,
 };
+use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::check::findings::check_failed;
 use crate::check::management::ManagementApi;
 use crate::check::{BrokerCheck, policy};
 use crate::config::RabbitConfig;
-use crate::connect::{AmqpConnection, Broker};
-use crate::engine::{ClaimCounts, Engine, Quarantined};
+use crate::connect::AmqpConnection;
+use crate::engine::Engine;
 use crate::error::{closed, may_pass};
-use crate::grant::releases;
-use crate::log::{CLAIM_AHEAD, Log, LogContext, LogSettings};
+use crate::log::{CLAIM_AHEAD, Log, LogContext};
 use crate::message::consumer::JobConsumer;
 use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
@@ -61,14 +61,14 @@ impl RabbitBackend {
     pub async fn connect(config: &RabbitConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let Environment { clock, entropy, history, .. } = environment;
-        let broker = Arc::new(Broker::new(&config.broker()?, Arc::clone(entropy))?);
+        let broker = Arc::new(config.broker(Arc::clone(entropy))?);
         let publish = Arc::new(AmqpConnection::start(Arc::clone(&broker), "publish"));
         let consume = Arc::new(AmqpConnection::start(Arc::clone(&broker), "consume"));
         let topology = Arc::new(Topology::new(Arc::clone(&publish), config));
         let management = config
             .management
             .clone()
-            .map(|url| ManagementApi::new(url, broker.vhost().to_owned(), config.ca.clone()));
+            .map(|url| ManagementApi::new(url, broker.vhost().to_owned(), config.ca.as_deref()));
         topology.prepare().await?;
         if let Some(management) = &management {
             match policy::refuse(management, &topology).await {
@@ -82,10 +82,8 @@ impl RabbitBackend {
         let listeners = Arc::new(Listeners::default());
         let payloads = Arc::new(PayloadBuffer::default());
         let opening = Log::open(LogContext {
-            settings: LogSettings {
-                response_timeout: config.response_timeout,
-                size: config.log_bytes().unsigned_abs(),
-            },
+            response_timeout: config.response_timeout,
+            log_size: config.log_bytes(),
             history: history.clone(),
             clock: Arc::clone(clock),
             entropy: Arc::clone(entropy),
@@ -101,7 +99,7 @@ impl RabbitBackend {
         // A message arrives early, and its other jobs are due up to `BASE_SPREAD` after the first.
         // Jobs that are due even later, after a long delay, are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
-        let (releases, released) = releases();
+        let (releases, released) = unbounded_channel();
         let engine = Arc::new(Engine {
             log,
             payloads,
@@ -109,8 +107,7 @@ impl RabbitBackend {
             publisher,
             max_early,
             releases,
-            claim_counts: ClaimCounts::default(),
-            quarantined: Quarantined::default(),
+            quarantined: Mutex::default(),
         });
         let handler = Arc::new(DeliveryHandler {
             engine: Arc::clone(&engine),

@@ -1,7 +1,7 @@
 //! Splits many items into chunks of limited size.
 
-/// Splits the items into chunks of at most `max_items` items and `max_bytes` bytes. An item that is
-/// larger than that is a chunk of its own.
+/// Splits the items into chunks of at most `max_items` items and `max_bytes` bytes. A larger item
+/// is a chunk of its own.
 pub(crate) fn chunks<T>(
     items: impl IntoIterator<Item = T>,
     max_items: usize,
@@ -13,11 +13,13 @@ pub(crate) fn chunks<T>(
         let mut chunk = Vec::new();
         let mut bytes = 0;
         while chunk.len() < max_items
-            && let Some(item) =
-                items.next_if(|item| chunk.is_empty() || bytes + bytes_of(item) <= max_bytes)
+            && let Some(item) = items.peek()
         {
-            bytes += bytes_of(&item);
-            chunk.push(item);
+            bytes += bytes_of(item);
+            if bytes > max_bytes && !chunk.is_empty() {
+                break;
+            }
+            chunk.extend(items.next());
         }
         (!chunk.is_empty()).then_some(chunk)
     })

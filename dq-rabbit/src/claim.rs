@@ -4,30 +4,30 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use dq_core::sync::lock;
 use dq_core::{
-    ClaimParams, Claimed, DeadKind, DeadReason, Job, JobId, LeasedJob, Result, Settlement,
+    ClaimParams, Claimed, DeadKind, DeadReason, Job, JobId, LeasedJob, Result, Settled, Settlement,
     Timestamp, Verdict,
 };
 
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{
-    CLAIM_AHEAD, PayloadRef, RESERVED_FOR, ReadPurpose, Replica, StoredPayload, command, wire,
-};
+use crate::log::wire::{self, Command};
+use crate::log::{CLAIM_AHEAD, PayloadRef, RESERVED_FOR, ReadPurpose, Replica, StoredPayload};
 use crate::payloads::PayloadReads;
 use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
 impl Engine {
-    /// An empty claim with the next due time. It writes nothing to the log, so an idle runner costs
-    /// the broker nothing.
+    /// Returns an empty claim with the next due time. It writes nothing to the log, so an idle
+    /// runner costs the broker nothing.
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let (now, elapsed) = (self.log.now(), self.log.clock().elapsed());
         let is_prefetched = |id| self.payloads.contains(id);
         let next_due =
             self.log.peek(|replica| replica.next_due(params.wants, is_prefetched, now, elapsed));
         let mut claimed = Claimed::new(Vec::new(), next_due, now);
-        claimed.quarantined = self.quarantined.take();
+        claimed.quarantined = std::mem::take(&mut lock(&self.quarantined));
         claimed
     }
 
@@ -36,10 +36,10 @@ impl Engine {
             return Ok(self.empty_claim(params));
         }
         let mut prefetched = self.due_payloads(params.wants, self.log.now() + CLAIM_AHEAD);
-        // The claim names more jobs than the limit, because some may be claimed meanwhile. It does
-        // not name all, because the log stores 16 bytes for each. A later claim names the others.
+        // Names more jobs than the limit, because some may be claimed meanwhile; not all, because
+        // the log stores 16 bytes for each.
         prefetched.truncate(params.limit.saturating_mul(2));
-        let claim = command::Claim(wire::Claim::new(params, prefetched));
+        let claim = Command::Claim(wire::Claim::new(params, prefetched));
         let releases = self.releases.clone();
         let grant = |replica: &mut Replica, claimed: Claimed, _| {
             let ids = claimed.jobs.iter().map(|leased| leased.job.id);
@@ -52,12 +52,11 @@ impl Engine {
         self.fetch_payloads(&mut granted.claimed.jobs, &stored).await?;
         self.wait_until_due(&granted.claimed.jobs).await;
         let mut claimed = granted.take();
-        claimed.quarantined = self.quarantined.take();
+        claimed.quarantined = std::mem::take(&mut lock(&self.quarantined));
         Ok(claimed)
     }
 
-    /// Whether all due jobs are reserved for other processes. A claim would only add an entry to
-    /// the log.
+    /// Whether all due jobs are reserved for other processes. A claim would only add an entry.
     fn only_others_can_claim(&self, params: &ClaimParams<'_>) -> bool {
         let (now, elapsed) = (self.log.now(), self.log.clock().elapsed());
         let is_prefetched = |id| self.payloads.contains(id);
@@ -109,9 +108,8 @@ impl Engine {
                 self.set_payload(leased, payload);
             }
         }
-        // A job that has another payload now is not leased any more.
         for released in jobs.extract_if(.., |leased| unread.contains_key(&leased.job.id)) {
-            self.releases.release(released.lease());
+            let _ = self.releases.send(released.lease());
         }
         self.quarantine(jobs, &lost).await
     }
@@ -120,19 +118,18 @@ impl Engine {
     fn take_buffered(&self, job: &Job, stored: &PayloadRef) -> Option<Bytes> {
         let now = self.log.now();
         let buffered = self.payloads.take(job.id);
-        let was_delivered = match buffered.as_ref().map(|buffered| &buffered.origin) {
-            Some(Origin::Message(_)) => Some(true),
+        let origin = buffered.as_ref().map(|buffered| &buffered.origin);
+        let was_delivered = matches!(origin, Some(Origin::Message(_)));
+        let may_count = match origin {
             // Its message may have reached another process.
-            Some(Origin::Log) if now < job.due + RESERVED_FOR => None,
-            Some(Origin::Log) | None => Some(false),
-            Some(Origin::Own) => None,
+            Some(Origin::Log) => now >= job.due + RESERVED_FOR,
+            Some(Origin::Own) => false,
+            Some(Origin::Message(_)) | None => true,
         };
         let payload = buffered.and_then(Buffered::into_payload);
         let payload = payload.filter(|payload| stored.is_of(payload));
-        if let Some(was_delivered) = was_delivered
-            && self.should_have_message(job, now)
-        {
-            self.count_claim(was_delivered && payload.is_some());
+        if may_count && self.should_have_message(job, now) {
+            self.misses.count_claim(was_delivered && payload.is_some(), now);
         }
         payload
     }
@@ -153,7 +150,7 @@ impl Engine {
     }
 
     /// Makes the jobs dead whose payloads are lost, and removes them from `jobs`. If that fails,
-    /// the jobs are still there, and are released with the others.
+    /// the jobs are released with the others.
     async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
@@ -167,11 +164,11 @@ impl Engine {
             .map(|leased| Settlement::new(leased.lease(), verdict.clone()))
             .map(|settlement| wire::Settlement::try_from(&settlement))
             .collect();
-        let settle = command::Settle(settlements?);
-        self.log.call("claim", LostReply::Unavailable, settle, |_, _, _| ()).await?;
-        for dead in jobs.extract_if(.., |leased| lost.contains(&leased.job.id)) {
-            self.quarantined.add(dead.job, reason.clone());
-        }
+        let settle = Command::Settle(settlements?);
+        let ignore = |_: &mut Replica, _: Vec<Settled>, _| ();
+        self.log.call("claim", LostReply::Unavailable, settle, ignore).await?;
+        let dead = jobs.extract_if(.., |leased| lost.contains(&leased.job.id));
+        lock(&self.quarantined).extend(dead.map(|dead| (dead.job, reason.clone())));
         Ok(())
     }
 }

@@ -1,15 +1,16 @@
 //! Settings from a file or a URL.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
-use dq_core::{Error, Result};
+use dq_core::{Entropy, Error, Result};
 use reqwest::Url;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
-use crate::connect::{BrokerSettings, validate};
+use crate::connect::{Broker, BrokerSettings};
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.
 ///
@@ -123,7 +124,6 @@ pub enum TopologyMode {
     Plugin,
 }
 
-/// All fields but `url`.
 const OPTIONS: [&str; 9] = [
     "ca",
     "ladder",
@@ -208,19 +208,19 @@ impl RabbitConfig {
     }
 
     /// # Errors
-    /// `Config` if the field `url` is malformed or has options.
-    pub(crate) fn broker(&self) -> Result<BrokerSettings> {
-        Ok(BrokerSettings {
+    /// `Config` if the field `url` is malformed or has options, and those of [`Broker::new`].
+    pub(crate) fn broker(&self, entropy: Arc<Entropy>) -> Result<Broker> {
+        let settings = BrokerSettings {
             url: ConnectUrl::from_field(&self.url, &[], &OPTIONS)?,
             ca: self.ca.clone(),
             response_timeout: self.response_timeout,
             prefix: self.prefix.clone(),
-        })
+        };
+        Broker::new(settings, entropy)
     }
 
-    /// Size of the log in bytes.
-    pub(crate) fn log_bytes(&self) -> i64 {
-        i64::from(self.log_size_mib) << 20
+    pub(crate) fn log_bytes(&self) -> u64 {
+        u64::from(self.log_size_mib) << 20
     }
 
     /// Checks the values, without connecting.
@@ -240,11 +240,10 @@ impl RabbitConfig {
         if let Some(management) = &self.management {
             check_management(management)?;
         }
-        validate(&self.broker()?)
+        self.broker(Arc::new(Entropy::seeded(0))).map(drop)
     }
 }
 
-/// Rejects a prefix that the broker would reject, or that is too long for the names.
 fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
@@ -286,7 +285,6 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
-/// A setting with a range.
 struct IntegerSetting {
     field: &'static str,
     min: u32,

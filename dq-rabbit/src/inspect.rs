@@ -1,5 +1,5 @@
-//! Reads of the replica: stats, browse, get, forecast. A barrier makes sure that they see all
-//! earlier changes.
+//! Reads the replica: stats, browse, get, forecast. A barrier makes sure that they see all earlier
+//! changes.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use dq_core::{
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::command::Barrier;
+use crate::log::wire::Command;
 use crate::log::{AppliedAt, ReadPurpose, Replica, StoredPayload};
 use crate::payloads::PayloadReads;
 
@@ -19,7 +19,7 @@ impl Engine {
         let read = move |replica: &mut Replica, (), at: AppliedAt| {
             replica.machine().stats(&queues, at.now)
         };
-        self.log.call("stats", LostReply::Unavailable, Barrier, read).await
+        self.log.call("stats", LostReply::Unavailable, Command::Barrier, read).await
     }
 
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
@@ -31,7 +31,7 @@ impl Engine {
             let stored = stored(replica, &page.jobs);
             (page, stored)
         };
-        let browsed = self.log.call("browse", LostReply::Unavailable, Barrier, read).await;
+        let browsed = self.log.call("browse", LostReply::Unavailable, Command::Barrier, read).await;
         let (mut page, stored) = browsed?;
         self.complete(&mut page.jobs, stored, payloads).await?;
         Ok(page)
@@ -45,7 +45,7 @@ impl Engine {
             (view, stored)
         };
         let (mut view, stored) =
-            self.log.call("get", LostReply::Unavailable, Barrier, read).await?;
+            self.log.call("get", LostReply::Unavailable, Command::Barrier, read).await?;
         self.complete(view.as_mut_slice(), stored, true).await?;
         Ok(view)
     }
@@ -57,7 +57,7 @@ impl Engine {
     ) -> Result<Vec<u64>> {
         let (queue, edges) = (queue.clone(), edges.to_vec());
         let read = move |replica: &mut Replica, (), _| replica.machine().forecast(&queue, &edges);
-        self.log.call("forecast", LostReply::Unavailable, Barrier, read).await
+        self.log.call("forecast", LostReply::Unavailable, Command::Barrier, read).await
     }
 
     /// Adds headers, and payloads if the caller wants them. A payload stays empty if the job has
@@ -84,8 +84,7 @@ impl Engine {
     }
 }
 
-/// What the log stores for these jobs. An ended job has neither payload nor headers, and a live one
-/// may have its id.
+/// Returns stored payloads and headers. An ended job has neither, and a live one may have its id.
 fn stored(replica: &mut Replica, views: &[JobView]) -> HashMap<JobId, StoredPayload> {
     let machine = replica.machine();
     let live = views.iter().filter(|view| view.state != JobState::Ended);

@@ -6,7 +6,8 @@ use dq_core::{OperateReport, Operation, Result};
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{Replica, command};
+use crate::log::Replica;
+use crate::log::wire::Command;
 
 impl Engine {
     pub(crate) async fn operate(
@@ -19,16 +20,16 @@ impl Engine {
             Operation::Replay { jobs, .. } => jobs.to_vec(),
             _ => Vec::new(),
         };
-        let command = command::Operate(queue, operation.try_into()?);
+        let command = Command::Operate(queue, operation.try_into()?);
         let read = move |replica: &mut Replica, report: OperateReport, _| {
             let mut waiting = replayed;
             waiting.retain(|id| replica.machine().is_waiting(*id));
-            let waiting: Vec<_> = waiting.into_iter().filter_map(|id| replica.job(id)).collect();
-            (report, waiting)
+            let jobs = waiting.into_iter().filter_map(|id| Some((replica.job(id)?, None)));
+            (report, jobs.collect())
         };
         let (report, waiting) =
             self.log.call("operate", LostReply::OutcomeUnknown, command, read).await?;
-        self.publish_waiting(waiting, now);
+        self.deliver(waiting, now);
         Ok(report)
     }
 }

@@ -1,20 +1,19 @@
-//! Releases leases in the background: claims that nobody waits for, and jobs without a readable
-//! payload.
+//! Releases leases in the background: of claims that nobody waits for, and of jobs without a
+//! readable payload.
 
 use std::sync::Weak;
 use std::time::Duration;
 
-use dq_core::{ErrorKind, Lease, Result, Settlement, Verdict};
+use dq_core::{ErrorKind, Lease, Result, Settled, Settlement, Verdict};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{command, wire};
+use crate::log::Replica;
+use crate::log::wire::{self, Command};
 
-/// Between attempts to release leases.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Leases that are released at once.
 const BATCH: usize = 500;
 
 /// Runs until the engine is dropped or closed, or the log cannot be read any further.
@@ -30,8 +29,9 @@ pub(crate) async fn release_all(engine: Weak<Engine>, mut leases: UnboundedRecei
         let released = released.expect("the release of a lease can be encoded");
         loop {
             let Some(engine) = engine.upgrade() else { return };
-            let command = command::Settle(released.clone());
-            let settled = engine.log.call("release", LostReply::Unavailable, command, |_, _, _| ());
+            let command = Command::Settle(released.clone());
+            let ignore = |_: &mut Replica, _: Vec<Settled>, _| ();
+            let settled = engine.log.call("release", LostReply::Unavailable, command, ignore);
             match settled.await {
                 Ok(()) => break,
                 Err(error) if error.kind() == ErrorKind::Closed => return,

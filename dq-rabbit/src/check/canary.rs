@@ -1,8 +1,7 @@
 //! The canary: a test message through the lowest level of the delay ladder.
 //!
 //! The broker does not tell whether a ladder queue holds messages for too long: for quorum queues,
-//! the management API has neither `head_message_timestamp` nor `idle_since`, and getting a message
-//! would change its position.
+//! the management API has neither `head_message_timestamp` nor `idle_since`.
 
 use std::time::Duration;
 
@@ -23,16 +22,13 @@ const DELAY: Duration = Duration::from_millis(TICK_MS.unsigned_abs());
 /// How long it may be under way.
 const TIMEOUT: Duration = DELAY.saturating_add(Duration::from_secs(4));
 
-/// Why the canary does not return.
 enum CanaryError {
     /// Its queue could not be declared, or there is no channel.
     NotSent(Error),
-    /// The broker did not take it.
     Refused(Error),
 }
 
 impl BrokerCheck<'_> {
-    /// Sends a canary, and reports if it does not come back in time.
     pub(super) async fn check_ladder(&self) -> Option<Finding> {
         match self.canary_returns().await {
             Ok(true) => None,
@@ -55,8 +51,7 @@ impl BrokerCheck<'_> {
         let returned = match self.send_canary(&channel).await {
             Ok(mut consumer) => match tokio::time::timeout(TIMEOUT, consumer.next()).await {
                 Ok(Some(Ok(_))) => Ok(true),
-                // The connection is lost, or the broker closed the channel because the exchange is
-                // missing or may not be written.
+                // The connection is lost, or the exchange is missing or may not be written.
                 Ok(Some(Err(error))) => Err(CanaryError::Refused(self.error(&error))),
                 Ok(None) | Err(_) => Ok(false),
             },
@@ -66,11 +61,10 @@ impl BrokerCheck<'_> {
         returned
     }
 
-    /// Declares a queue for the canary, consumes it, and publishes the canary.
     async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
         let names = self.topology.names();
         let queue = names.canary(self.entropy.bits() as u64);
-        let expires = self.connection.response_timeout() * 2;
+        let expires = self.config.response_timeout * 2;
         channel.declare_exclusive_queue(queue.clone(), expires).await?;
         let topic = Topic::canary(&queue);
         channel.bind_queue(names.due(), queue.clone(), topic.binding_key()).received().await?;

@@ -7,11 +7,11 @@ use dq_core::{Error, ErrorKind, Finding, JobId, QueueStats, Severity, Timestamp}
 use lapin::types::ShortString;
 use serde_json::Value;
 
+use crate::engine::Engine;
 use crate::log::generation::Generation;
 use crate::log::{LOSS_REMEDY, LOSSES, SkippedMessages};
 use crate::topology::names::ObjectNames;
 
-/// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;
 
 /// The largest clock skew that is not reported.
@@ -67,7 +67,6 @@ pub(super) fn plugin() -> Finding {
     )
 }
 
-/// The numbers of jobs that were claimed with and without their messages.
 pub(super) fn messages_late(with: u64, without: u64) -> Finding {
     warning(
         "rabbitmq.messages-late",
@@ -98,29 +97,24 @@ pub(super) fn objects_missing(failure: &str) -> Finding {
     )
 }
 
-/// What operators watch.
-pub(super) struct Gauges {
-    pub(super) pending: u64,
-    pub(super) running: u64,
-    pub(super) dead: u64,
-    /// For how long the oldest job has been due.
-    pub(super) overdue: Duration,
-    pub(super) claimed_before_message: u64,
-    pub(super) without_message: u64,
-    /// How much of its capacity the log uses.
-    pub(super) used_percent: u64,
-}
-
-pub(super) fn gauges(gauges: &Gauges) -> Finding {
-    let Gauges { pending, running, dead, overdue, .. } = gauges;
-    let Gauges { claimed_before_message, without_message, used_percent, .. } = gauges;
+/// Reports the numbers that operators watch.
+pub(super) fn gauges(stats: &[QueueStats], engine: &Engine) -> Finding {
+    let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
+    let active = stats.iter().filter(|stats| !stats.paused);
+    let first_due = active.filter_map(|stats| stats.next_due).min();
+    let overdue = first_due.map_or(Duration::ZERO, |due| engine.log.now().since(due));
     info(
         "rabbitmq.gauges",
         format!(
-            "{pending} jobs are pending, {running} run and {dead} are dead; the oldest has been due \
-             for {} s; {claimed_before_message} jobs were claimed before their messages, and \
-             {without_message} have none; the log uses {used_percent} % of its capacity",
+            "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; {} jobs \
+             were claimed before their messages, and {} have none; the log uses {} % of its capacity",
+            sum(|stats| stats.scheduled + stats.ready),
+            sum(|stats| stats.running),
+            sum(|stats| stats.dead),
             overdue.as_secs(),
+            engine.misses.without_message(),
+            engine.publisher.lost(),
+            engine.log.usage().percent(),
         ),
         "none needed",
     )

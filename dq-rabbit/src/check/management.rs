@@ -1,6 +1,6 @@
 //! The broker's management API, for facts that AMQP does not report.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use dq_core::config::Secret;
@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Certificate, Client, StatusCode, redirect};
 use serde_json::Value;
 
-/// For one request.
+/// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -24,13 +24,15 @@ pub(crate) struct ManagementApi {
     /// With the login.
     url: Secret,
     vhost: String,
-    /// A file with the trusted certificates, or else the operating system's are trusted.
-    ca: Option<PathBuf>,
+    /// Fails without usable certificates, which does not keep the log from being opened.
+    client: Result<Client>,
 }
 
 impl ManagementApi {
-    pub(crate) fn new(url: Secret, vhost: String, ca: Option<PathBuf>) -> Self {
-        Self { url, vhost, ca }
+    /// Trusts the certificates in the file `ca`, or else the operating system's.
+    pub(crate) fn new(url: Secret, vhost: String, ca: Option<&Path>) -> Self {
+        let client = client(ca, url.expose().starts_with("https"));
+        Self { url, vhost, client }
     }
 
     /// Lists these columns of the virtual host's queues. Other virtual hosts may have queues of the
@@ -40,7 +42,7 @@ impl ManagementApi {
         self.get(format!("queues/{vhost}?columns={columns}")).await
     }
 
-    /// Returns the body of the response to `GET /api/…`.
+    /// Sends `GET /api/…` and returns the response's body.
     ///
     /// # Errors
     /// `Config` if the API rejects user and password, else `Unavailable`.
@@ -50,8 +52,8 @@ impl ManagementApi {
 
     pub(crate) async fn response(&self, path: impl Into<String>) -> Result<ApiResponse> {
         let url = format!("{}/api/{}", self.url.expose().trim_end_matches('/'), path.into());
-        // Errors give no more than a kind, because texts may contain the URL.
-        let response = self.client()?.get(url).send().await.map_err(|error| {
+        // Texts of errors may contain the URL.
+        let response = self.client.clone()?.get(url).send().await.map_err(|error| {
             failed(match error.is_timeout() {
                 true => "it does not respond in time",
                 false => "it cannot be reached",
@@ -75,22 +77,22 @@ impl ManagementApi {
         let body = serde_json::from_slice(&text).map_err(|_| failed("its response is not JSON"))?;
         Ok(ApiResponse { body, date })
     }
+}
 
-    fn client(&self) -> Result<Client> {
-        // Has no effect if the application has installed another provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let client = Client::builder()
-            .timeout(TIMEOUT)
-            // A redirection could take the password to another host.
-            .redirect(redirect::Policy::none());
-        let client = match &self.ca {
-            Some(path) => client.tls_certs_only(certificates(path)?),
-            None if self.url.expose().starts_with("https") => client,
-            // Without the system's certificates, which a container may lack.
-            None => client.tls_certs_only([]),
-        };
-        client.build().map_err(|_| failed("the trusted certificates are not valid"))
-    }
+fn client(ca: Option<&Path>, tls: bool) -> Result<Client> {
+    // Has no effect if the application has installed a provider.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let client = Client::builder()
+        .timeout(TIMEOUT)
+        // A redirection could take the password to another host.
+        .redirect(redirect::Policy::none());
+    let client = match ca {
+        Some(path) => client.tls_certs_only(certificates(path)?),
+        None if tls => client,
+        // Without the system's certificates, which a container may lack.
+        None => client.tls_certs_only([]),
+    };
+    client.build().map_err(|_| failed("the trusted certificates are not valid"))
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate>> {

@@ -5,13 +5,10 @@ pub(crate) mod findings;
 pub(crate) mod management;
 pub(crate) mod policy;
 
-use std::time::Duration;
-
-use dq_core::{Entropy, Error, Finding, QueueStats, Result, Severity};
+use dq_core::{Entropy, Error, Finding, Result, Severity};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
 
-use self::findings::Gauges;
 use self::management::ManagementApi;
 use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::AmqpConnection;
@@ -22,7 +19,7 @@ use crate::topology::Topology;
 /// Late messages are reported if at least one in this many jobs was claimed without its message.
 const LATE_RATIO: u64 = 100;
 
-/// What the management API tells about a queue. Only replicated queues have members.
+/// Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online";
 
 /// A log is reported as full from here on, because one large job may not fit any more.
@@ -39,7 +36,7 @@ pub(crate) struct BrokerCheck<'a> {
 }
 
 impl BrokerCheck<'_> {
-    /// All findings, most severe first.
+    /// Lists all findings, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut all = Vec::new();
         match self.check_queues().await {
@@ -83,10 +80,10 @@ impl BrokerCheck<'_> {
         Ok(found)
     }
 
-    /// Checks how messages have served this process so far.
     fn check_messages(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        let (with, without) = self.engine.claim_counts();
+        let misses = &self.engine.misses;
+        let (with, without) = (misses.with_message(), misses.without_message());
         if without > 0 && without * LATE_RATIO >= with {
             found.push(findings::messages_late(with, without));
         }
@@ -101,9 +98,8 @@ impl BrokerCheck<'_> {
     async fn check_log(&self) -> Vec<Finding> {
         let log = &self.engine.log;
         let mut found = Vec::new();
-        // There are no counts if the log does not respond.
         if let Ok(stats) = self.engine.stats(&[]).await {
-            found.push(findings::gauges(&self.gauges(&stats)));
+            found.push(findings::gauges(&stats, self.engine));
             found.extend(findings::losses(&stats));
         }
         let used_percent = log.usage().percent();
@@ -114,22 +110,6 @@ impl BrokerCheck<'_> {
         found.extend(findings::skipped_messages(&log.skipped()));
         found.extend(findings::lost_payloads(&log.lost_payloads()));
         found
-    }
-
-    fn gauges(&self, stats: &[QueueStats]) -> Gauges {
-        let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum();
-        let active = stats.iter().filter(|stats| !stats.paused);
-        let first_due = active.filter_map(|stats| stats.next_due).min();
-        let log = &self.engine.log;
-        Gauges {
-            pending: sum(|stats| stats.scheduled + stats.ready),
-            running: sum(|stats| stats.running),
-            dead: sum(|stats| stats.dead),
-            overdue: first_due.map_or(Duration::ZERO, |due| log.now().since(due)),
-            claimed_before_message: self.engine.claim_counts().1,
-            without_message: self.engine.publisher.lost(),
-            used_percent: log.usage().percent(),
-        }
     }
 
     async fn check_management(&self, management: &ManagementApi) -> Result<Vec<Finding>> {

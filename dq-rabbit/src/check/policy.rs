@@ -26,7 +26,6 @@ pub(crate) async fn refuse(management: &ManagementApi, topology: &Topology) -> R
     }
 }
 
-/// Names a policy that drops messages, its queue, and how many more queues it concerns.
 pub(crate) fn harmful(queues: &Value, topology: &Topology) -> Option<String> {
     let harmful_key = |queue: &Value| harmful_key(queue, topology);
     let affected: Vec<_> = queues.as_array()?.iter().filter_map(harmful_key).collect();
@@ -35,8 +34,8 @@ pub(crate) fn harmful(queues: &Value, topology: &Topology) -> Option<String> {
     Some(format!("a policy sets `{key}` for {name} and {more} more queues of this backend"))
 }
 
-/// The queue's name and the key of a policy that drops its messages. The directory of the log has a
-/// limit of its own, but its policies are likely to hit the generations too.
+/// Returns the queue's name and the key of a policy that drops its messages. The log's directory
+/// has a limit of its own, but its policies are likely to hit the generations too.
 fn harmful_key(queue: &Value, topology: &Topology) -> Option<(String, &'static str)> {
     let names = topology.names();
     let name = queue["name"].as_str().filter(|name| names.contains(name))?;

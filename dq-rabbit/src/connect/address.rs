@@ -5,11 +5,9 @@ use dq_core::Result;
 use dq_core::config::{authority, host_and_port, invalid_setting};
 use percent_encoding::percent_decode_str;
 
-/// The default ports.
 const PORT: u16 = 5672;
 const TLS_PORT: u16 = 5671;
 
-/// The default user, and its password.
 const GUEST: &str = "guest";
 
 /// A parsed address. It has no `Debug`, because it holds a password.
@@ -31,7 +29,7 @@ impl BrokerAddress {
         let tls = match scheme {
             "amqp" | "rabbitmq" => false,
             "amqps" | "rabbitmqs" => true,
-            // The error does not repeat it: without `//`, it may be a host or part of a password.
+            // Not repeated: without `//`, it may be a host or part of a password.
             _ => {
                 return Err(invalid_setting(
                     "the scheme of the RabbitMQ URL is unknown",
@@ -44,7 +42,7 @@ impl BrokerAddress {
             None => ("", address),
         };
         if login.contains('/') {
-            // The `@` may belong to the virtual host. The password must not go to another host.
+            // The `@` may belong to the virtual host.
             return Err(invalid_setting(
                 "the RabbitMQ URL has an `@` after a `/`",
                 "encode @ : / in user, password and virtual host as %40 %3A %2F",

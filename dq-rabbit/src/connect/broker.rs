@@ -1,8 +1,8 @@
-//! The broker's nodes, and how a connection to one of them is opened.
+//! Opens connections to the broker's nodes.
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,10 +17,9 @@ use rustls::pki_types::pem::PemObject;
 use tokio::net::lookup_host;
 
 use super::address::BrokerAddress;
-use super::socket::ShutdownOnDrop;
+use super::socket::{ShutdownOnDrop, store};
 use crate::error::BrokerInfo;
 
-#[derive(Clone)]
 pub(crate) struct BrokerSettings {
     pub(crate) url: ConnectUrl,
     pub(crate) ca: Option<PathBuf>,
@@ -29,7 +28,7 @@ pub(crate) struct BrokerSettings {
     pub(crate) prefix: String,
 }
 
-/// How long one node may take to accept a connection. A node that is too slow is tried again.
+/// A node that is too slow is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often both sides send something. A connection without data for twice this time is lost.
@@ -61,26 +60,15 @@ impl OpenConnection {
     }
 }
 
-/// Checks the settings without connecting.
-///
-/// # Errors
-/// The same as for [`Broker::new`].
-pub(crate) fn validate(settings: &BrokerSettings) -> Result<()> {
-    Broker::new(settings, Arc::new(Entropy::seeded(0))).map(drop)
-}
-
 impl Broker {
     /// # Errors
     /// `Config` if the address is malformed, the timeout out of range, or a certificate unusable.
-    pub(crate) fn new(settings: &BrokerSettings, entropy: Arc<Entropy>) -> Result<Self> {
+    pub(crate) fn new(settings: BrokerSettings, entropy: Arc<Entropy>) -> Result<Self> {
         check_response_timeout(settings.response_timeout)?;
         let address = BrokerAddress::parse(settings.url.scheme(), settings.url.address())?;
-        let tls = tls_connector(settings, address.tls)?;
-        let info = BrokerInfo {
-            hosts: address.display(),
-            tls: address.tls,
-            prefix: settings.prefix.clone(),
-        };
+        let tls = tls_connector(settings.ca.as_deref(), address.tls)?;
+        let info =
+            BrokerInfo { hosts: address.display(), tls: address.tls, prefix: settings.prefix };
         Ok(Self {
             info,
             response_timeout: settings.response_timeout,
@@ -97,25 +85,20 @@ impl Broker {
 
     /// Makes the next connections go to another node. Returns `false` if there is only one.
     pub(super) fn skip_node(&self) -> bool {
-        let next = self.node_after(self.first.load(Ordering::Relaxed), 1);
-        self.first.store(next, Ordering::Relaxed);
-        self.address.hosts.len() > 1
+        let nodes = self.address.hosts.len();
+        self.first.store((self.first.load(Ordering::Relaxed) + 1) % nodes, Ordering::Relaxed);
+        nodes > 1
     }
 
-    fn node_after(&self, node: usize, steps: usize) -> usize {
-        (node + steps) % self.address.hosts.len()
-    }
-
-    /// Connects to the first node that accepts, beginning with the one in use or the one after a
-    /// [skipped](Self::skip_node) node.
+    /// Connects to the first node that accepts, beginning with the one in use.
     ///
     /// # Errors
     /// If no node accepts: a replying node's error, else an unreachable one's.
     pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<OpenConnection> {
         let mut failure: Option<lapin::Error> = None;
         let first = self.first.load(Ordering::Relaxed);
-        for steps in 0..self.address.hosts.len() {
-            let node = self.node_after(first, steps);
+        let nodes = self.address.hosts.len();
+        for node in (first..first + nodes).map(|node| node % nodes) {
             let (host, port) = &self.address.hosts[node];
             match self.connect_to(host, *port, purpose).await {
                 Ok(connection) => {
@@ -142,7 +125,7 @@ impl Broker {
         purpose: &str,
     ) -> lapin::Result<OpenConnection> {
         let socket = ShutdownOnDrop::default();
-        let slot = socket.slot();
+        let slot = Arc::clone(&socket.0);
         let tls = self.tls.clone();
         let runtime = lapin::runtime::default_runtime()?;
         // The client library resolves names in a thread that panics if the program exits meanwhile.
@@ -156,7 +139,7 @@ impl Broker {
                 let opening = async {
                     let stream = AsyncTcpStream::connect(&runtime, addresses.clone()).await?;
                     if let AsyncTcpStream::Plain(stream) = &stream {
-                        slot.store(stream.get_ref())?;
+                        store(&slot, stream.get_ref())?;
                     }
                     match &tls {
                         Some(tls) => stream.into_rustls(tls, &uri.authority.host).await,
@@ -168,7 +151,6 @@ impl Broker {
             },
             properties(purpose),
         );
-        // Boxed, because the client library's futures are large.
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(connecting)).await;
         match connected {
             Ok(connected) => Ok(OpenConnection { amqp: connected?, _socket: socket }),
@@ -207,10 +189,10 @@ fn properties(purpose: &str) -> ConnectionProperties {
     ConnectionProperties::default().with_connection_name(name.into())
 }
 
-/// Makes a connector that trusts the system's certificates or the one in `ca`; `None` without TLS.
-fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
+/// Trusts the system's certificates or the one in `ca`; `None` without TLS.
+fn tls_connector(ca: Option<&Path>, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
     if !tls {
-        return match settings.ca {
+        return match ca {
             None => Ok(None),
             Some(_) => Err(invalid_setting(
                 "the field `ca` is set, but the URL does not ask for TLS",
@@ -218,9 +200,9 @@ fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<Rust
             )),
         };
     }
-    // This has no effect if the application has installed a provider.
+    // Has no effect if the application has installed a provider.
     rustls::crypto::ring::default_provider().install_default().ok();
-    let trusted = match &settings.ca {
+    let trusted = match ca {
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {
             invalid_setting(
                 "the certificates of the operating system cannot be read",

@@ -36,7 +36,6 @@ const DECLARE_LIMITS: u32 = 6;
 #[derive(Debug, Clone)]
 pub(super) struct ReplyLimit {
     pub(super) timeout: Duration,
-    /// Why the broker blocks the connection.
     pub(super) blocked: Arc<Mutex<Option<String>>>,
 }
 
@@ -68,11 +67,9 @@ pub(crate) struct AmqpChannel {
     limit: ReplyLimit,
 }
 
-/// The reply to a request that was sent.
 pub(crate) struct Reply<T> {
     reply: BoxFuture<'static, lapin::Result<T>>,
     limit: ReplyLimit,
-    /// How many timeouts the reply may take.
     limits: u32,
 }
 
@@ -87,7 +84,6 @@ impl CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        // Without a runtime, the connection ends too.
         if let (Some(channel), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(channel.close());
         }
@@ -176,8 +172,7 @@ impl AmqpChannel {
         let request = async move |channel: lapin::Channel| {
             channel.basic_consume(queue, "".into(), options, arguments).await
         };
-        // The broker may have started the consumer. It would deliver to nobody, and the client
-        // library would keep the channel open for it.
+        // The broker may have started the consumer, which would keep the channel open.
         let guard = CloseOnDrop(Some(self.clone()));
         let consumer = self.send(1, request).received().await?;
         guard.disarm();
@@ -283,7 +278,7 @@ impl AmqpChannel {
         })
     }
 
-    /// Closes the channel if it is open. Waits a moment for the reply.
+    /// Waits a moment for the reply.
     pub(crate) async fn close(self) {
         if self.is_open() {
             let closing = self.channel.close(200, "done".into());

@@ -16,7 +16,7 @@ use super::broker::{Broker, OpenConnection};
 use super::channel::{AmqpChannel, ReplyLimit};
 use crate::error::{self, BrokerInfo, LostReply, closed};
 
-/// Pause between two attempts. It doubles up to the maximum.
+/// The pause between two attempts. It doubles up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
@@ -40,13 +40,11 @@ struct Shared {
     broker: Arc<Broker>,
     purpose: &'static str,
     state: watch::Sender<State>,
-    /// The number of connections that were opened so far.
     epoch: AtomicU64,
     /// Signals that a user of the connection finds it broken.
     broken: Notify,
     /// Signals that the connection is to be replaced although it is open.
     reconnect: Notify,
-    /// Why the broker blocks the connection.
     blocked: Arc<Mutex<Option<String>>>,
     closing: CancellationToken,
 }
@@ -55,10 +53,9 @@ struct Shared {
 enum State {
     /// The first attempt is under way, or the connection closes on request.
     Connecting,
-    /// The connection and its epoch.
+    /// With its epoch.
     Open(Arc<OpenConnection>, u64),
     Lost(lapin::Error),
-    /// The last attempt failed.
     Failed(lapin::Error),
     Closed,
 }
@@ -82,10 +79,6 @@ impl AmqpConnection {
 
     pub(crate) fn broker_info(&self) -> &BrokerInfo {
         &self.shared.broker.info
-    }
-
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.shared.broker.response_timeout
     }
 
     /// Opens a channel. Waits up to the response timeout for a connection.
@@ -148,7 +141,7 @@ impl AmqpConnection {
         }
     }
 
-    /// Makes the next connections go to another node. Returns `false` if there is only one.
+    /// Makes the next connections go to another node; `false` if there is only one.
     pub(crate) fn skip_node(&self) -> bool {
         self.shared.broker.skip_node()
     }
@@ -159,20 +152,17 @@ impl AmqpConnection {
         self.shared.reconnect.notify_waiters();
     }
 
-    /// The last connection's number, from 1; 0 before the first.
+    /// Counts the connections; 0 before the first.
     pub(crate) fn epoch(&self) -> u64 {
         self.shared.epoch.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection of this epoch is not open any more.
     pub(crate) async fn lost(&self, epoch: u64) {
         let mut states = self.shared.state.subscribe();
         let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == epoch);
-        // Never fails, because `self` keeps the sender.
         states.wait_for(lost).await.ok();
     }
 
-    /// Waits for a connection that was opened after this epoch.
     pub(crate) async fn replaced(&self, epoch: u64) {
         let mut states = self.shared.state.subscribe();
         let newer = |state: &State| matches!(state, State::Open(_, open) if *open > epoch);
@@ -193,7 +183,7 @@ impl AmqpConnection {
         }
     }
 
-    /// Closes the connection, and waits a moment for the broker's reply. Idempotent.
+    /// Waits a moment for the broker's reply. Idempotent.
     pub(crate) async fn close(&self) {
         self.shared.closing.cancel();
         let mut states = self.shared.state.subscribe();
@@ -257,8 +247,7 @@ impl Shared {
         self.state.send_replace(State::Closed);
     }
 
-    /// Watches an open connection until it ends. Returns the error with which it broke; `None` if
-    /// it was closed on request.
+    /// Returns the error with which the connection broke; `None` if it was closed on request.
     async fn watch(&self, connection: Arc<OpenConnection>) -> Option<lapin::Error> {
         let mut events = std::pin::pin!(connection.amqp.events_listener());
         let status = connection.amqp.status();
@@ -271,7 +260,10 @@ impl Shared {
         let lost = loop {
             let event = tokio::select! {
                 () = self.closing.cancelled() => break None,
-                () = self.reconnect.notified() => break Some(abandoned()),
+                () = self.reconnect.notified() => {
+                    let kind = std::io::ErrorKind::TimedOut;
+                    break Some(std::io::Error::new(kind, "the node did not respond").into());
+                }
                 event = events.next() => event,
                 () = self.broken.notified() => None,
                 () = tokio::time::sleep(STATUS_INTERVAL) => None,
@@ -287,7 +279,12 @@ impl Shared {
                 }
                 Some(Event::Error(error)) if !status.connected() => break Some(error),
                 _ if !status.connected() => {
-                    break Some(lapin::ErrorKind::InvalidConnectionState(state_of(status)).into());
+                    let state = if status.errored() {
+                        lapin::ConnectionState::Error
+                    } else {
+                        lapin::ConnectionState::Closed
+                    };
+                    break Some(lapin::ErrorKind::InvalidConnectionState(state).into());
                 }
                 _ => {}
             }
@@ -304,12 +301,4 @@ impl Shared {
     fn set_blocked(&self, reason: Option<String>) {
         *lock(&self.blocked) = reason;
     }
-}
-
-fn abandoned() -> lapin::Error {
-    std::io::Error::new(std::io::ErrorKind::TimedOut, "the node did not respond").into()
-}
-
-fn state_of(status: &lapin::ConnectionStatus) -> lapin::ConnectionState {
-    if status.errored() { lapin::ConnectionState::Error } else { lapin::ConnectionState::Closed }
 }

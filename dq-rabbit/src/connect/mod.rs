@@ -6,6 +6,6 @@ mod channel;
 mod connection;
 mod socket;
 
-pub(crate) use broker::{Broker, BrokerSettings, validate};
+pub(crate) use broker::{Broker, BrokerSettings};
 pub(crate) use channel::{AmqpChannel, Reply};
 pub(crate) use connection::AmqpConnection;

@@ -1,17 +1,15 @@
 //! Shuts down a socket that the client library would keep open.
 //!
 //! On a blocked connection, the client library does not even write `connection.close`. It also
-//! waits without limit for a broker that accepts a connection and sends nothing. Each attempt to
-//! connect would leak a thread and a socket, so a second handle of the socket shuts it down.
+//! waits without limit for a broker that accepts a connection and sends nothing.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 
-/// The second handle of a connection's socket.
 #[derive(Debug, Default)]
-enum Socket {
+pub(super) enum Socket {
     #[default]
     Unconnected,
     Connected(TcpStream),
@@ -19,46 +17,29 @@ enum Socket {
     Unwanted,
 }
 
-/// The owner of a socket, which shuts it down when dropped.
+/// The owner of a socket, which shuts it down when dropped. A thread of the client library
+/// [stores](store) the connected socket here.
 #[derive(Debug, Default)]
-pub(super) struct ShutdownOnDrop {
-    socket: Arc<Mutex<Socket>>,
-}
-
-/// Receives the connected socket on a thread of the client library.
-#[derive(Debug)]
-pub(super) struct SocketSlot {
-    socket: Arc<Mutex<Socket>>,
-}
-
-impl ShutdownOnDrop {
-    pub(super) fn slot(&self) -> SocketSlot {
-        SocketSlot { socket: Arc::clone(&self.socket) }
-    }
-}
+pub(super) struct ShutdownOnDrop(pub(super) Arc<Mutex<Socket>>);
 
 impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
-        if let Socket::Connected(socket) =
-            std::mem::replace(&mut *lock(&self.socket), Socket::Unwanted)
+        if let Socket::Connected(socket) = std::mem::replace(&mut *lock(&self.0), Socket::Unwanted)
         {
-            // Fails if an orderly close has shut it down already.
             socket.shutdown(Shutdown::Both).ok();
         }
     }
 }
 
-impl SocketSlot {
-    /// # Errors
-    /// `Interrupted` if the owner was dropped meanwhile; errors of duplicating the handle.
-    pub(super) fn store(&self, socket: &tokio::net::TcpStream) -> std::io::Result<()> {
-        let mut slot = lock(&self.socket);
-        if matches!(*slot, Socket::Unwanted) {
-            return Err(std::io::ErrorKind::Interrupted.into());
-        }
-        *slot = Socket::Connected(duplicate(socket)?);
-        Ok(())
+/// # Errors
+/// `Interrupted` if the owner was dropped meanwhile; errors of duplicating the handle.
+pub(super) fn store(slot: &Mutex<Socket>, socket: &tokio::net::TcpStream) -> std::io::Result<()> {
+    let mut slot = lock(slot);
+    if matches!(*slot, Socket::Unwanted) {
+        return Err(std::io::ErrorKind::Interrupted.into());
     }
+    *slot = Socket::Connected(duplicate(socket)?);
+    Ok(())
 }
 
 #[cfg(unix)]

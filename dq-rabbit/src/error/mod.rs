@@ -10,7 +10,6 @@ use lapin::message::BasicReturnMessage;
 use reply::{CallContext, Diagnosis, REPEAT, REPORT, closes_connection, diagnose};
 pub(crate) use reply::{LostReply, Permission, Refusal, RequiredPermission};
 
-/// What errors say about the broker.
 #[derive(Debug, Clone)]
 pub(crate) struct BrokerInfo {
     /// Without user and password.
@@ -24,8 +23,8 @@ pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
 }
 
-/// The broker has an alarm and blocks the connection, for this reason. It is the inner error of I/O
-/// errors of the kind `TimedOut`.
+/// The broker blocks the connection, for this reason. The inner error of I/O errors of the kind
+/// `TimedOut`.
 #[derive(Debug)]
 pub(crate) struct Blocked(pub(crate) String);
 
@@ -37,7 +36,6 @@ impl std::fmt::Display for Blocked {
 
 impl std::error::Error for Blocked {}
 
-/// How the broker has refused a request.
 pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(error) => {
@@ -80,15 +78,7 @@ pub(crate) fn from_use(
     from_call(operation, LostReply::Unavailable, Some(&|_| permission), broker, error)
 }
 
-pub(crate) fn from_declaration(
-    broker: &BrokerInfo,
-    required: RequiredPermission<'_>,
-    error: &lapin::Error,
-) -> Error {
-    from_call("declare", LostReply::Unavailable, Some(required), broker, error)
-}
-
-fn from_call(
+pub(crate) fn from_call(
     operation: &'static str,
     lost_reply: LostReply,
     required: Option<RequiredPermission<'_>>,
@@ -120,12 +110,20 @@ pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str
 const END_ALARM: &str = "free memory or disk of the broker, or raise `vm_memory_high_watermark` or \
      lower `disk_free_limit`; `rabbitmq-diagnostics alarms` shows which";
 
-/// Turns the error of one part of a call into that of the call, whose other parts may have taken
-/// effect.
 pub(crate) fn outcome_unknown(error: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy(REPEAT)
         .operation(error.failed_operation())
+}
+
+impl LostReply {
+    /// The error of a call with this cause.
+    pub(crate) fn in_error(self, cause: Error) -> Error {
+        match self {
+            Self::OutcomeUnknown => outcome_unknown(&cause),
+            Self::Unavailable => cause,
+        }
+    }
 }
 
 /// Turns `Incompatible` into `Unavailable`. The broker may accept a refused request later; only the
@@ -137,7 +135,7 @@ pub(crate) fn may_pass(error: Error) -> Error {
     copy(&error, ErrorKind::Unavailable, error.failed_operation())
 }
 
-/// A copy with this kind and operation. [`Error::operation`] would keep the first operation.
+/// [`Error::operation`] would keep the first operation.
 pub(crate) fn copy(error: &Error, kind: ErrorKind, operation: &'static str) -> Error {
     let copy = Error::new(kind, error.message().to_owned()).operation(operation);
     match error.remedy_text() {
@@ -146,59 +144,37 @@ pub(crate) fn copy(error: &Error, kind: ErrorKind, operation: &'static str) -> E
     }
 }
 
-/// The broker replied with `basic.nack`.
-pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("RabbitMQ at {}: a queue rejected the message", broker.hosts),
-    )
-    .remedy(
-        "check that a majority of the queue's replicas runs (`rabbitmq-queues quorum_status`), and \
-         that no policy limits its length",
-    )
-    .operation(operation)
-}
-
-/// The broker returned a message that matches no binding.
+/// The error if the broker rejected a message or returned it; `None` if a queue has it.
 ///
-/// When the broker confirms several messages at once, the client library attaches the returned
+/// When the broker confirms several messages at once, the client library attaches a returned
 /// message to any of them. So the text names the message's own exchange and routing key.
-pub(crate) fn returned(
+pub(crate) fn unconfirmed(
     operation: &'static str,
     broker: &BrokerInfo,
-    message: &BasicReturnMessage,
-) -> Error {
-    let text = format!(
-        "RabbitMQ at {}: the exchange {} has no queue for {}: {} {}",
-        broker.hosts,
-        message.delivery.exchange,
-        message.delivery.routing_key,
-        message.reply_code,
-        message.reply_text,
-    );
-    Error::new(ErrorKind::Unavailable, text)
-        .remedy("repeat the call; if it fails again, check whether queues or bindings are deleted")
-        .operation(operation)
-}
-
-/// Says why the broker did not confirm a message, without the message itself.
-pub(crate) fn unconfirmed_reason(confirmation: &Confirmation) -> String {
-    let (how, returned) = match confirmation {
-        Confirmation::Nack(returned) => ("nacked", returned.as_ref()),
-        Confirmation::Ack(returned) => ("returned", returned.as_ref()),
-        Confirmation::NotRequested => ("not confirmed", None),
+    confirmation: &Confirmation,
+) -> Option<Error> {
+    let (what, remedy) = match confirmation {
+        Confirmation::Ack(None) | Confirmation::NotRequested => return None,
+        Confirmation::Nack(_) => ("a queue rejected the message".to_owned(), REJECTED),
+        Confirmation::Ack(Some(message)) => {
+            let BasicReturnMessage { delivery, reply_code, reply_text } = message;
+            let (exchange, key) = (&delivery.exchange, &delivery.routing_key);
+            (
+                format!(
+                    "the exchange {exchange} has no queue for {key}: {reply_code} {reply_text}"
+                ),
+                RETURNED,
+            )
+        }
     };
-    match returned {
-        Some(message) => format!("{how}: {} {}", message.reply_code, message.reply_text),
-        None => how.to_owned(),
-    }
+    let what = format!("RabbitMQ at {}: {what}", broker.hosts);
+    Some(Error::new(ErrorKind::Unavailable, what).remedy(remedy).operation(operation))
 }
 
-pub(crate) fn missing_objects(operation: &'static str, broker: &BrokerInfo, names: &str) -> Error {
-    Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", broker.hosts))
-        .remedy("declare them, or set `topology` to \"declare\"")
-        .operation(operation)
-}
+const REJECTED: &str = "check that a majority of the queue's replicas runs (`rabbitmq-queues \
+     quorum_status`), and that no policy limits its length";
+const RETURNED: &str =
+    "repeat the call; if it fails again, check whether queues or bindings are deleted";
 
 fn diagnose_lapin(call: &CallContext<'_>, error: &lapin::Error) -> Diagnosis {
     use lapin::ErrorKind as Kind;
@@ -254,8 +230,6 @@ fn diagnose_io(call: &CallContext<'_>, error: &std::io::Error) -> Diagnosis {
 mod tests {
     use std::io;
 
-    use lapin::message::Delivery;
-
     use super::reply::UNREACHABLE_BY_TLS;
     use super::*;
 
@@ -284,33 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_refuses_may_pass() {
-        let refused = Error::new(ErrorKind::Incompatible, "refused").remedy("upgrade");
-        let passing = may_pass(refused.operation("declare"));
-        assert_eq!((passing.kind(), passing.message()), (ErrorKind::Unavailable, "refused"));
-        assert_eq!(
-            (passing.failed_operation(), passing.remedy_text()),
-            ("declare", Some("upgrade"))
-        );
-        assert_eq!(may_pass(closed("claim")).kind(), ErrorKind::Closed);
-    }
-
-    #[test]
-    fn an_untrusted_certificate_is_a_configuration_error() {
+    fn errors_without_a_reply_have_a_kind() {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        let error = io::Error::new(io::ErrorKind::InvalidData, untrusted);
-        assert_eq!(diagnosis_of(LostReply::Unavailable, true, error).kind, ErrorKind::Config);
-    }
-
-    #[test]
-    fn the_reason_for_an_unconfirmed_message_does_not_contain_the_message() {
-        let returned = || {
-            let mut delivery = Delivery::mock(0, "dq.v1.log".into(), "".into(), false, Vec::new());
-            delivery.data = b"hunter2".to_vec();
-            Some(BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() })
-        };
-        assert_eq!(unconfirmed_reason(&Confirmation::Ack(returned())), "returned: 312 NO_ROUTE");
-        assert_eq!(unconfirmed_reason(&Confirmation::Nack(returned())), "nacked: 312 NO_ROUTE");
-        assert_eq!(unconfirmed_reason(&Confirmation::Nack(None)), "nacked");
+        let untrusted = io::Error::new(io::ErrorKind::InvalidData, untrusted);
+        for (error, kind) in [
+            (lapin::Error::from(untrusted), ErrorKind::Config),
+            (lapin::ErrorKind::ChannelsLimitReached.into(), ErrorKind::Unavailable),
+        ] {
+            assert_eq!(diagnosis_of(LostReply::Unavailable, true, error).kind, kind);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! AMQP's codes are coarse: 403 is a refused login, a reserved name or a missing permission, 406
 //! nearly everything about declarations. Only the text tells them apart, and only this module reads
-//! it. A text of an unknown form still gets a diagnosis by its code.
+//! it.
 
 use std::borrow::Cow;
 
@@ -48,13 +48,10 @@ impl Refusal {
     }
 }
 
-/// Words of the reply if a classic queue's node does not run.
 const DOWN: &str = "down or inaccessible";
 
-/// Words of the reply if a queue has an exclusive consumer.
 const IN_USE: &str = "in exclusive use";
 
-/// A RabbitMQ user's permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
     /// Declare and delete.
@@ -81,7 +78,6 @@ impl Permission {
 /// vhost '/' refused for user 'u'`. Older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
-/// What a diagnosis needs to know about the call that failed.
 #[derive(Clone, Copy)]
 pub(super) struct CallContext<'a> {
     pub(super) lost_reply: LostReply,
@@ -90,7 +86,6 @@ pub(super) struct CallContext<'a> {
     pub(super) prefix: &'a str,
 }
 
-/// The kind, text and remedy of an error.
 pub(super) struct Diagnosis {
     pub(super) kind: ErrorKind,
     pub(super) what: String,
@@ -144,6 +139,8 @@ const UPGRADE: &str = "use RabbitMQ 3.10 or newer, with its feature flags `quoru
      `stream_queue` enabled: `rabbitmqctl enable_feature_flag all`";
 const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and check which of them have a \
      replica: `rabbitmq-streams stream_status`, `rabbitmq-streams add_replica`";
+const LATE_ACK: &str = "none needed: deliveries that are unacknowledged for longer than the broker's \
+     `consumer_timeout` are delivered again";
 const REDECLARED: &str = "the arguments of a declared object cannot be changed: choose another \
      `prefix`, restore the settings it was declared with, or delete it once it is empty";
 
@@ -152,7 +149,6 @@ pub(super) const fn closes_connection(code: u16) -> bool {
     matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541)
 }
 
-/// Diagnoses a reply by its code and text.
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
     use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
@@ -178,8 +174,25 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         _ if has("unknown exchange type") || has("invalid exchange type") => {
             Diagnosis::new(Incompatible, text, PLUGIN)
         }
-        406 => precondition_failed(call, text),
+        406 if has("acknowledgement") && has("timed out") => {
+            Diagnosis::new(Unavailable, text, LATE_ACK)
+        }
+        // The delivery was settled twice, or on another channel. The broker closes the channel,
+        // other requests on it may be lost, and deliveries come again.
+        406 if has("unknown delivery tag") => Diagnosis::lost(call, text),
+        // The node has just started, or it has joined after the stream was declared.
+        406 if has("replica on the local node") => {
+            Diagnosis::new(Unavailable, text, STREAM_REPLICA)
+        }
+        406 if has("message size") => Diagnosis::new(Config, text, MAX_MESSAGE_SIZE),
+        406 if has("invalid arg") || has("invalid property") => {
+            Diagnosis::new(Incompatible, text, UPGRADE)
+        }
         _ if has("feature flag") => Diagnosis::new(Incompatible, text, UPGRADE),
+        406 => match argument_mismatch(text) {
+            Some(what) => Diagnosis::new(Incompatible, what, REDECLARED),
+            None => Diagnosis::new(Config, text, SEE_LOG),
+        },
         530 if has("not found") => Diagnosis::new(Config, text, VHOST),
         530 if has("access to vhost") => {
             permission_missing(&CallContext { required: None, ..*call }, text)
@@ -192,8 +205,7 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
             Diagnosis::lost(call, text)
         }
         311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
-        // 501, 502 and 505: the broker did not understand the request, so it has no effect. No
-        // other code is expected here.
+        // 501, 502 and 505: the broker did not understand the request, so it has no effect.
         _ => Diagnosis::new(Internal, text, REPORT),
     }
 }
@@ -222,67 +234,20 @@ fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Config, text, remedy)
 }
 
-/// Code 406, mostly an object that is declared with other arguments.
-fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
-    if text.contains("acknowledgement") && text.contains("timed out") {
-        return Diagnosis::new(
-            ErrorKind::Unavailable,
-            text,
-            "none needed: deliveries that are unacknowledged for longer than the broker's \
-             `consumer_timeout` are delivered again",
-        );
-    }
-    // The delivery was settled twice, or on another channel. The broker closes the channel, other
-    // requests on it may be lost, and deliveries come again.
-    if text.contains("unknown delivery tag") {
-        return Diagnosis::lost(call, text);
-    }
-    // The node has just started, or it has joined after the stream was declared.
-    if text.contains("replica on the local node") {
-        return Diagnosis::new(ErrorKind::Unavailable, text, STREAM_REPLICA);
-    }
-    if let Some(ArgumentMismatch { object, argument, requested, current }) =
-        ArgumentMismatch::parse(text)
-    {
-        return Diagnosis::new(
-            ErrorKind::Incompatible,
-            format!("{object} has `{argument}` {current}, but {requested} is requested"),
-            REDECLARED,
-        );
-    }
-    if text.contains("message size") {
-        return Diagnosis::new(ErrorKind::Config, text, MAX_MESSAGE_SIZE);
-    }
-    if ["invalid arg", "invalid property", "feature flag"].iter().any(|words| text.contains(words))
-    {
-        return Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE);
-    }
-    Diagnosis::new(ErrorKind::Config, text, SEE_LOG)
-}
-
-/// The broker's message about an object that exists with another argument: `inequivalent arg 'a'
-/// for queue 'q' in vhost 'v': received the value '1' of type 'long' but current is none`. Some
+/// Reads the broker's message about an object that exists with another argument: `inequivalent arg
+/// 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long' but current is none`. Some
 /// versions leave out the types.
-#[derive(Debug, PartialEq, Eq)]
-struct ArgumentMismatch<'a> {
-    object: &'a str,
-    argument: &'a str,
-    requested: &'a str,
-    current: &'a str,
+fn argument_mismatch(text: &str) -> Option<String> {
+    let argument = quoted_after(text, "inequivalent arg ")?;
+    let (_, rest) = text.split_once("' for ")?;
+    let (object, rest) = rest.split_once(": received ")?;
+    let object = object.split_once(" in vhost").map_or(object, |(object, _)| object);
+    let (requested, current) = rest.split_once(" but current is ")?;
+    let [requested, current] = [requested, current].map(value);
+    Some(format!("{object} has `{argument}` {current}, but {requested} is requested"))
 }
 
-impl<'a> ArgumentMismatch<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let argument = quoted_after(text, "inequivalent arg ")?;
-        let (_, rest) = text.split_once("' for ")?;
-        let (object, rest) = rest.split_once(": received ")?;
-        let object = object.split_once(" in vhost").map_or(object, |(object, _)| object);
-        let (requested, current) = rest.split_once(" but current is ")?;
-        Some(Self { object, argument, requested: value(requested), current: value(current) })
-    }
-}
-
-/// Returns the quoted value, or the whole text if nothing is quoted, as in `none`.
+/// Returns the quoted value, or the whole text, as in `none`.
 fn value(text: &str) -> &str {
     text.split('\'').nth(1).unwrap_or(text).trim()
 }

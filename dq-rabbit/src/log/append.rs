@@ -7,7 +7,7 @@
 //!
 //! A budget limits the bytes that were sent and not read back, so that many processes together
 //! cannot fill the log before a snapshot. Rewriting them begins with one message, the *probe*; the
-//! others follow when it is read back. So a log that cannot be read is not filled with copies.
+//! others follow when it is read back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use lapin::{BasicProperties, Confirmation};
 use super::outgoing::{Backlog, OutgoingMessage, next_message, rewrite};
 use super::shared::{LogShared, LogState};
 use crate::connect::{AmqpChannel, Reply};
-use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
+use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed};
 
 const MAX_UNCONFIRMED_MESSAGES: usize = 32;
 /// All processes together may have this part of the log's size in flight. Each may always send one
@@ -55,7 +55,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             tracing::debug!(%error, "the channel that appends to the log failed; another is opened");
             shared.clock.sleep(PAUSE).await;
             if shared.publish.failure().is_none() {
-                // The connection is up, so the exchange is missing, or the permission to use it.
+                // The exchange is missing, or the permission to use it.
                 shared.record_error(write_error(&shared, &error));
                 if refusal(&error) == Refusal::NotFound {
                     restore(&shared).await;
@@ -90,14 +90,12 @@ fn write_error(shared: &LogShared, error: &lapin::Error) -> dq_core::Error {
     from_use(APPEND_OPERATION, Permission::Write, shared.publish.broker_info(), error)
 }
 
-/// When calls that were not read back are written again.
+/// Decides when calls that were not read back are written again.
 struct RewriteTimer<'a> {
     shared: &'a LogShared,
-    /// The sequence number of the oldest call that was not read back.
+    /// The oldest call that was not read back.
     oldest: Option<u64>,
-    /// How often that call was rewritten.
     rewrites: u32,
-    /// How often its next rewrite was postponed.
     postponed: u32,
     /// `LogShared::messages_read` when the timer fired last.
     messages_read: u64,
@@ -139,7 +137,6 @@ impl<'a> RewriteTimer<'a> {
         TimerAction::Rewrite
     }
 
-    /// Reading a long log takes time and loses nothing.
     fn may_postpone(&mut self) -> bool {
         let read = self.shared.messages_read.load(Ordering::Relaxed);
         let has_progress = std::mem::replace(&mut self.messages_read, read) != read;
@@ -169,8 +166,7 @@ async fn append(
             let confirmed = confirm.received_at_last();
             confirms.push(confirmed.map(move |confirmed| confirmed.map(|it| (generation, it))));
         }
-        // On a blocked connection, the client library would send messages long after their callers
-        // have given up.
+        // The client library would send messages long after their callers have given up.
         let is_blocked = shared.publish.blocked().is_some();
         let (oldest, has_budget) = {
             let state = shared.state();
@@ -205,11 +201,19 @@ async fn append(
             }
             () = shared.read_back.notified() => shared.call_submitted.notify_one(),
             Some(confirmed) = confirms.next() => match confirmed? {
-                (_, Confirmation::Ack(None) | Confirmation::NotRequested) => {}
-                // It had no effect in the closed generation and is sent again.
+                // In a closed generation, the message had no effect and is sent again.
                 (generation, _) if shared.generation() != Some(generation) => {}
-                (_, refused) => {
-                    handle_refusal(shared, &refused).await;
+                (_, confirmation) => {
+                    let broker = shared.publish.broker_info();
+                    let Some(error) = unconfirmed(APPEND_OPERATION, broker, &confirmation) else {
+                        continue;
+                    };
+                    tracing::warn!(%error, "the broker refused a message for the log");
+                    shared.clock.sleep(PAUSE).await;
+                    if let Confirmation::Ack(_) = confirmation {
+                        // It was returned, because the stream or its binding is missing.
+                        restore(shared).await;
+                    }
                     return Ok(());
                 }
             },
@@ -220,7 +224,6 @@ async fn append(
                 probe = None;
                 shared.call_submitted.notify_one();
             }
-            // The probe fills the gaps that are reported meanwhile.
             () = shared.has_gap.notified(), if probe.is_none() => {
                 (messages, probe) = rewrite(shared, 1);
             }
@@ -249,23 +252,12 @@ async fn append(
     }
 }
 
-/// The broker did not take a message.
-async fn handle_refusal(shared: &LogShared, refused: &Confirmation) {
-    let why = unconfirmed_reason(refused);
-    tracing::warn!(why, "the broker refused a message for the log");
-    shared.clock.sleep(PAUSE).await;
-    if matches!(refused, Confirmation::Ack(Some(_))) {
-        // The message was returned, because the stream or its binding is missing.
-        restore(shared).await;
-    }
-}
-
 /// Whether this process may send another message before earlier ones are read back.
 pub(super) fn has_budget(shared: &LogShared, state: &LogState) -> bool {
     if state.outbox.sent_bytes == 0 {
         return true;
     }
-    let share = shared.settings.size / IN_FLIGHT_PART / state.replica.active_producers().max(1);
+    let share = shared.log_size / IN_FLIGHT_PART / state.replica.producers().active().max(1);
     (state.outbox.sent_bytes as u64) < share.min(MAX_IN_FLIGHT_BYTES)
 }
 
@@ -275,7 +267,7 @@ async fn publish(
     message: &OutgoingMessage,
 ) -> lapin::Result<Reply<Confirmation>> {
     let properties = BasicProperties::default().with_delivery_mode(2);
-    let exchange = shared.topology.names().generations();
-    let key = shared.topology.routing_key(message.generation);
+    let names = shared.topology.names();
+    let (exchange, key) = (names.generations(), names.generation_key(message.generation));
     channel.publish(exchange, key, true, &message.body, properties).await
 }

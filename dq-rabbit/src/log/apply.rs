@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::Result;
+use dq_core::sync::lock;
 
 use super::command::CommandReply;
 use super::generation::Generation;
@@ -14,7 +15,6 @@ use super::shared::{LogShared, LogState};
 use super::state::replica::{Applied, Replica};
 use super::wire::{self, Command, Entry, Message};
 
-/// How far messages were applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     All,
@@ -22,8 +22,7 @@ pub(super) enum Progress {
     Suspect,
 }
 
-/// Applies messages, each with its offset in the log. Wakes a queue's listeners if its next due
-/// time is earlier now.
+/// Applies messages, each with its offset in the log, and wakes listeners.
 pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
     // All messages have been read by now, so their leases last from now on.
     let read_at = shared.clock.elapsed();
@@ -36,7 +35,6 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
                 continue;
             }
             if progress == Progress::Suspect {
-                // Read again with the first one.
                 if let Message::Skipped(reason) = wire::decode(&message)? {
                     state.suspects.may_skip(offset, reason, &message);
                 }
@@ -56,7 +54,6 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
     Ok(progress)
 }
 
-/// Applies a message's entries, up to one that closes the generation.
 fn apply_message(
     shared: &LogShared,
     state: &mut LogState,
@@ -93,10 +90,10 @@ fn apply_message(
     Ok(Progress::All)
 }
 
-/// The rest of the closed generation has no effect. Its writers write it again.
+/// The writers write the rest of the closed generation again.
 fn go_on_in_next_generation(shared: &LogShared, state: &mut LogState, close_offset: u64) {
     let next = Generation::of(close_offset).next();
-    state.begin_generation(next, shared.settings.size, shared.clock.elapsed());
+    state.begin_generation(next, shared.log_size, shared.clock.elapsed());
     state.next_offset = Some(next.offset(0));
     shared.may_be_behind.store(true, Ordering::Relaxed);
     shared.moved.notify_one();
@@ -124,7 +121,6 @@ fn apply(
     }
     match applied {
         Applied::Reply(reply) if is_own => {
-            // If the entry began the snapshot in progress, this process writes it.
             let begins_snapshot = state.retention.is_in_progress(offset);
             let at = AppliedAt { offset, now, begins_snapshot };
             complete(shared, state, sequence, Some(reply), at);
@@ -186,7 +182,7 @@ fn complete(
     if let Some(reply) = reply {
         shared.caught_up.store(true, Ordering::Relaxed);
         shared.may_be_behind.store(false, Ordering::Relaxed);
-        shared.clear_error();
-        call.waiter.deliver(&mut state.replica, reply, at);
+        lock(&shared.last_error).take();
+        call.deliver(&mut state.replica, reply, at);
     }
 }

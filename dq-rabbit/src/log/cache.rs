@@ -8,7 +8,6 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct MessageCache {
-    /// Each with its offset in the log.
     messages: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }
@@ -25,12 +24,10 @@ impl MessageCache {
         }
     }
 
-    /// The newest message and its offset.
     pub(super) fn last(&self) -> Option<(u64, Bytes)> {
         self.messages.back().cloned()
     }
 
-    /// The message at this offset, if it is cached.
     pub(super) fn get(&self, offset: u64) -> Option<&Bytes> {
         let index = self.messages.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
         Some(&self.messages[index].1)

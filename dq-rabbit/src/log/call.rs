@@ -1,20 +1,20 @@
-//! Calls: submit a command, and wait until its entry was read back and applied.
+//! Submits calls, and waits until their entries were read back and applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::command::TypedCommand;
+use super::command::CommandReply;
 use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
-use super::shared::LogShared;
+use super::shared::{LogShared, is_lasting};
 use super::state::replica::Replica;
-use super::wire;
-use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
+use super::wire::Command;
+use crate::error::{LostReply, blocked, closed, copy, from_lapin, timed_out};
 
-/// Reads nothing but the reply.
 pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
     reply
 }
@@ -23,9 +23,9 @@ pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
 /// `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
-/// How many response timeouts a call may take while the log is replayed.
+/// Response timeouts that a call may take while the log is replayed.
 const REPLAY_TIMEOUTS: u32 = 6;
-/// How many response timeouts each call may take that opens the log.
+/// Response timeouts that each call may take that opens the log.
 pub(super) const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
@@ -40,40 +40,46 @@ impl LogShared {
     ///
     /// # Cancellation safety
     /// After the call is dropped, the command may still take effect.
-    pub(crate) async fn call<C: TypedCommand, T: Send + 'static>(
+    pub(crate) async fn call<R, T: Send + 'static>(
         &self,
         operation: &'static str,
         lost_reply: LostReply,
-        command: C,
-        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
-    ) -> Result<T> {
+        command: Command,
+        read: impl FnOnce(&mut Replica, R, AppliedAt) -> T + Send + 'static,
+    ) -> Result<T>
+    where
+        R: TryFrom<CommandReply, Error = Error> + 'static,
+    {
         self.call_within(REPLAY_TIMEOUTS, operation, lost_reply, command, read).await
     }
 
-    pub(super) async fn call_within<C: TypedCommand, T: Send + 'static>(
+    pub(super) async fn call_within<R, T: Send + 'static>(
         &self,
         max_timeouts: u32,
         operation: &'static str,
         lost_reply: LostReply,
-        command: C,
-        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
-    ) -> Result<T> {
-        let deadline = Instant::now() + self.settings.response_timeout * max_timeouts;
+        command: Command,
+        read: impl FnOnce(&mut Replica, R, AppliedAt) -> T + Send + 'static,
+    ) -> Result<T>
+    where
+        R: TryFrom<CommandReply, Error = Error> + 'static,
+    {
+        let deadline = Instant::now() + self.response_timeout * max_timeouts;
         let (result, mut pending) = oneshot::channel();
         let was_sent = Arc::new(AtomicBool::new(false));
         let read = move |replica: &mut Replica, reply, at| {
-            Ok(read(replica, C::reply(reply).map_err(|error| error.operation(operation))?, at))
+            let reply = R::try_from(reply).map_err(|error| error.operation(operation))?;
+            Ok(read(replica, reply, at))
         };
-        let waiter = Box::new(ReplyReader { result, read });
-        self.submit(operation, command.into_wire(), Arc::clone(&was_sent), waiter)?;
-        // A call that was never sent has no effect.
+        let waiter = Some(Box::new(ReplyReader { result, read }) as Box<dyn Waiter>);
+        self.submit(operation, command, Arc::clone(&was_sent), waiter)?;
         let lost_reply = || match was_sent.load(Ordering::Relaxed) {
             true => lost_reply,
             false => LostReply::Unavailable,
         };
         loop {
             let before = self.messages_read.load(Ordering::Relaxed);
-            match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
+            match tokio::time::timeout(self.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
                 Ok(Err(_)) => {
                     let was_sent = was_sent.load(Ordering::Relaxed);
@@ -104,9 +110,9 @@ impl LogShared {
     pub(super) fn submit(
         &self,
         operation: &'static str,
-        command: wire::Command,
+        command: Command,
         was_sent: Arc<AtomicBool>,
-        waiter: Box<dyn Waiter>,
+        waiter: Option<Box<dyn Waiter>>,
     ) -> Result<()> {
         let size = command.size();
         // In this order, so that a lease ends no later by elapsed time than by the log's time of
@@ -144,7 +150,6 @@ impl LogShared {
         Ok(())
     }
 
-    /// The error of a call whose waiter was dropped.
     fn dropped_error(
         &self,
         operation: &'static str,
@@ -156,9 +161,15 @@ impl LogShared {
         }
         match self.failure(operation) {
             // This process reads no further, and others apply its entry.
-            Some(error) if lost_reply == LostReply::OutcomeUnknown => outcome_unknown(&error),
-            Some(error) => error,
-            None if !was_sent => self.unsent_error(operation),
+            Some(error) => lost_reply.in_error(error),
+            // No generation could take the call.
+            None if !was_sent => {
+                let failure = self.state().change_failure.clone();
+                match failure {
+                    Some(error) => copy(&error, error.kind(), operation),
+                    None => self.timeout_error(operation, LostReply::Unavailable),
+                }
+            }
             // The entry took effect before the snapshot from which the replica was restored.
             None => Error::new(
                 ErrorKind::OutcomeUnknown,
@@ -169,25 +180,21 @@ impl LogShared {
         }
     }
 
-    /// The error of a call that has timed out. It names the cause if it is known.
+    /// Names the cause if it is known.
     pub(super) fn timeout_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         let broker = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {
             let error = blocked(operation, broker, &reason);
-            return if lost_reply == LostReply::OutcomeUnknown {
-                outcome_unknown(&error)
-            } else {
-                error
-            };
+            return lost_reply.in_error(error);
         }
         match self.publish.failure().or_else(|| self.consume.failure()) {
             Some(error) => from_lapin(operation, lost_reply, broker, &error),
-            None => match self.lasting_error(operation) {
-                Some(error) if error.is_retryable() && lost_reply == LostReply::OutcomeUnknown => {
-                    outcome_unknown(&error)
+            None => match &*lock(&self.last_error) {
+                Some(error) if is_lasting(error) => {
+                    let error = copy(error, error.kind(), operation);
+                    if error.is_retryable() { lost_reply.in_error(error) } else { error }
                 }
-                Some(error) => error,
-                None => timed_out(operation, lost_reply, broker),
+                _ => timed_out(operation, lost_reply, broker),
             },
         }
     }

@@ -21,7 +21,6 @@ const PREFETCH: u16 = 8;
 /// Skipping this many bytes is quicker than starting another consumer behind them.
 const MAX_GAP_BYTES: u64 = 1024 * 1024;
 
-/// What payloads are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadPurpose {
     /// The jobs are run. Other waiting jobs on the way go into the buffer for the next claims.
@@ -30,11 +29,9 @@ pub(crate) enum ReadPurpose {
     View,
 }
 
-/// A pass over the log.
 struct Pass<'a> {
     shared: &'a LogShared,
     purpose: ReadPurpose,
-    /// Unread jobs, by their message's offset.
     missing: BTreeMap<u64, Vec<(JobId, PayloadRef)>>,
     found: HashMap<JobId, Bytes>,
 }
@@ -88,7 +85,7 @@ impl Pass<'_> {
         while let Some(next) = self.missing.keys().next().copied()
             && Generation::of(next) == generation
         {
-            let message = tokio::time::timeout(shared.settings.response_timeout, messages.next());
+            let message = tokio::time::timeout(shared.response_timeout, messages.next());
             let Ok(Some(delivery)) = message.await else {
                 return Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable));
             };
@@ -114,7 +111,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Takes what is needed from a message.
     fn visit(&mut self, offset: u64, message: &[u8]) -> Result<()> {
         let needed = self.missing.remove(&offset).unwrap_or_default();
         if needed.is_empty() && self.purpose == ReadPurpose::View {
@@ -131,7 +127,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Puts the payloads of waiting jobs that are due soon into the buffer.
     fn buffer_waiting(&self, offset: u64, entries: &[Entry]) {
         let soon = self.shared.clock.now() + HORIZON;
         let mut state = self.shared.state();

@@ -1,9 +1,9 @@
 //! Reports acknowledged entries that the broker has lost.
 //!
-//! If a stream is deleted or a single node loses power, the log goes on without acknowledged
-//! entries: a cancelled job is back, a scheduled one is missing. A replica cannot be written back,
-//! because the payloads were in the stream. So each replay compares its entries with earlier ones,
-//! and stores a dead job that every process finds until an operator removes it.
+//! If a stream is deleted or a single node loses power, a cancelled job is back, or a scheduled one
+//! is missing. A replica cannot be written back, because the payloads were in the stream. So each
+//! replay compares its entries with earlier ones, and stores a dead job that every process finds
+//! until an operator removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use dq_core::sync::lock;
 use dq_core::{Due, Error, ErrorKind, JobId, NewJob, QueueName, Result};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::command::{Barrier, Park};
 use super::read_before::Loss;
 use super::shared::{LogShared, LogState};
+use super::wire::Command;
 use crate::error::LostReply;
 
 /// The queue for dead jobs that report losses.
@@ -27,7 +27,7 @@ pub(crate) const REMEDY: &str = "compare the jobs with the records of your appli
 
 const OPERATION: &str = "read the log";
 
-/// Pauses between attempts. The log may be full.
+/// The log may be full.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
@@ -48,7 +48,7 @@ pub(super) async fn report(shared: &Arc<LogShared>) {
 async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
     let replay = shared.state().read_before.replays();
     // After this, the whole log was read.
-    shared.call(OPERATION, LostReply::Unavailable, Barrier, |_, (), _| ()).await?;
+    shared.call(OPERATION, LostReply::Unavailable, Command::Barrier, |_, (), _| ()).await?;
     let found = {
         let mut state = shared.state();
         let LogState { read_before, replica, .. } = &mut *state;
@@ -72,7 +72,7 @@ async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
     let id = JobId::from_bytes(xxh3_128(stream.as_str().as_bytes()).to_be_bytes());
     let queue = QueueName::new(LOSSES).expect("a valid name");
     let note = NewJob::new(id, queue, Due::NOW, Bytes::new());
-    let park = Park(vec![(note.into(), what)]);
+    let park = Command::Park(vec![(note.into(), what)]);
     shared.call(OPERATION, LostReply::Unavailable, park, |_, (), _| ()).await?;
     shared.state().read_before.forget(replay);
     Ok(())

@@ -7,8 +7,7 @@
 //! A call is appended as an entry, read back, and applied to the replica; its reply is the result.
 //! All processes apply the same entries in the same order, so their replicas agree on every reply.
 //!
-//! - *entry*: a command with its producer's id, sequence number and time. A message holds several
-//!   entries.
+//! - *entry*: a command with its producer's id, sequence number and time.
 //! - *producer*: an open log, with a random id. Entries with a repeated number are *duplicates* and
 //!   ignored. After a missing number there is a *gap*: later entries have no effect until the
 //!   producer has sent the missing ones.
@@ -21,12 +20,11 @@
 //!
 //! Modules, each builds on those before it:
 //!
-//! - `wire`: entries as bytes; `command`: commands with typed replies;
+//! - `wire`: commands and entries as bytes; `command`: replies;
 //! - `state`: the replica and its parts;
-//! - `pending`, `cache`, `skipped`, `read_before`, `shared`, `call`: the tasks'
-//!   common state;
+//! - `pending`, `cache`, `skipped`, `read_before`, `shared`, `call`: the tasks' common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
-//! - `outgoing`: messages of calls; `apply`: the effect of entries that were read;
+//! - `outgoing`, `apply`: messages of calls, and the effect of messages that were read;
 //! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: reports losses.
 
 mod append;
@@ -69,7 +67,7 @@ pub(crate) use self::call::reply_only;
 pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::pending::AppliedAt;
-pub(crate) use self::shared::{LogContext, LogSettings};
+pub(crate) use self::shared::LogContext;
 pub(crate) use self::skipped::SkippedMessages;
 pub(crate) use self::state::capacity::Usage;
 pub(crate) use self::state::replica::{CLAIM_AHEAD, RESERVED_FOR, Replica};
@@ -115,7 +113,6 @@ impl Log {
         &*self.shared.clock
     }
 
-    /// Reads payloads in one pass, see [`fetch::read`].
     pub(crate) async fn read_payloads(
         &self,
         jobs: impl IntoIterator<Item = (JobId, PayloadRef)>,
@@ -124,7 +121,6 @@ impl Log {
         fetch::read(&self.shared, jobs, purpose).await
     }
 
-    /// How full the log is.
     pub(crate) fn usage(&self) -> Usage {
         self.shared.state().replica.usage()
     }
@@ -160,7 +156,6 @@ impl Log {
         self.shared.state().add_lost_payload(job);
     }
 
-    /// Jobs that have lost their payload.
     pub(crate) fn lost_payloads(&self) -> BTreeSet<JobId> {
         self.shared.state().lost_payloads.clone()
     }
@@ -174,20 +169,20 @@ impl Log {
         self.shared.state().announced
     }
 
-    /// Makes the process read no further generation until the guard is dropped.
+    /// Holds this process before its next generation until the guard is dropped.
     #[cfg(test)]
     pub(crate) async fn hold_before_next_generation(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.shared.may_begin_to_read).lock_owned().await
     }
 
-    /// Stops this process after this step. Cancels the returned token there.
+    /// Stops this process after this step, and cancels the returned token.
     #[cfg(test)]
     pub(crate) fn crash_at(&self, step: &'static str) -> tokio_util::sync::CancellationToken {
         *lock(&self.shared.crash_at) = Some(step);
         self.shared.stop.clone()
     }
 
-    /// Reads the state as of the last applied entry, without a call.
+    /// Reads the state as of the last applied entry.
     pub(crate) fn peek<T>(&self, read: impl FnOnce(&mut Replica) -> T) -> T {
         read(&mut self.shared.state().replica)
     }

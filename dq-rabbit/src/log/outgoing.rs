@@ -1,4 +1,4 @@
-//! Makes messages of calls: of new ones that may be sent, and of sent ones that were not read back.
+//! Makes messages of calls: new ones that may be sent, and sent ones that were not read back.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,6 @@ use super::wire::{Entry, encode};
 const MESSAGE_BYTES: usize = 256 * 1024;
 
 pub(super) struct OutgoingMessage {
-    /// The generation for which it was made.
     pub(super) generation: Generation,
     pub(super) body: Vec<u8>,
 }
@@ -65,15 +64,12 @@ pub(super) fn rewrite(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backlog {
     Empty,
-    /// They go into the next message.
     NextMessage,
     /// There may be no room for them, depending on the calls under way.
     AwaitsReply,
-    /// They wait for the next generation.
     AwaitsGeneration,
 }
 
-/// Makes one message of unsent calls that may be sent.
 pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Backlog) {
     let state = &mut *shared.state();
     let Some(generation) = state.generation else { return (None, Backlog::AwaitsReply) };
@@ -98,7 +94,7 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
                 state.outbox.pending_bytes -= call.size;
                 let offset = state.next_offset.unwrap_or_default();
                 let at = AppliedAt { offset, now: call.at, begins_snapshot: false };
-                call.waiter.deliver(&mut state.replica, CommandReply::Full, at);
+                call.deliver(&mut state.replica, CommandReply::Full, at);
             }
             Admission::Drop => state.outbox.pending_bytes -= call.size,
             Admission::Hold(why) => {
@@ -119,7 +115,6 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
 enum Admission {
     Send,
     Hold(Backlog),
-    /// Its jobs would exceed the log's capacity.
     Refuse,
     /// Nobody waits for the call, or an operator has to make the next generation possible; the
     /// caller then finds out why.
@@ -129,7 +124,7 @@ enum Admission {
 /// Only new jobs may have to wait. Everything else may free the log, and a settlement must not wait
 /// until its lease has expired.
 fn admit(shared: &LogShared, state: &mut LogState, call: &PendingCall) -> Admission {
-    if call.waiter.is_gone() {
+    if call.is_abandoned() {
         // Without a sequence number it leaves no gap. The writer of an abandoned snapshot begins
         // another one.
         return Admission::Drop;

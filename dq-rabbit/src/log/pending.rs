@@ -19,17 +19,31 @@ pub(super) struct PendingCall {
     /// The same by elapsed time.
     pub(super) submitted: Duration,
     pub(super) command: Command,
-    /// In the log, in bytes.
+    /// In bytes.
     pub(super) size: usize,
     /// Whether it may take effect. Shared with the caller.
     pub(super) was_sent: Arc<AtomicBool>,
-    pub(super) waiter: Box<dyn Waiter>,
+    /// `None` if the entry must be appended although nobody waits.
+    pub(super) waiter: Option<Box<dyn Waiter>>,
 }
 
 impl PendingCall {
     pub(super) fn without_caller(at: Timestamp, submitted: Duration, command: Command) -> Self {
         let size = command.size();
-        Self { at, submitted, command, size, was_sent: Arc::default(), waiter: Box::new(NoCaller) }
+        Self { at, submitted, command, size, was_sent: Arc::default(), waiter: None }
+    }
+
+    /// The caller has given up.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| waiter.is_gone())
+    }
+
+    /// Gives the caller the state right after the entry. A refused call gets `CommandReply::Full`
+    /// and the present state; `at` means nothing.
+    pub(super) fn deliver(self, replica: &mut Replica, reply: CommandReply, at: AppliedAt) {
+        if let Some(waiter) = self.waiter {
+            waiter.deliver(replica, reply, at);
+        }
     }
 }
 
@@ -50,13 +64,11 @@ impl SentCall {
 /// sent.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Calls that were not sent, oldest first.
     pub(super) unsent: VecDeque<PendingCall>,
-    /// Calls that were sent, by sequence number.
     pub(super) sent: VecDeque<SentCall>,
-    /// The size of all these calls in bytes.
+    /// The bytes of all these calls.
     pub(super) pending_bytes: usize,
-    /// The size of the sent calls in bytes.
+    /// The bytes of the sent calls.
     pub(super) sent_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,
@@ -89,7 +101,6 @@ impl Outbox {
         self.send(call);
     }
 
-    /// Adds a call to the sent ones. Returns its entry.
     pub(super) fn send(&mut self, call: PendingCall) -> Entry {
         let sent = SentCall { sequence: self.next_sequence, call };
         self.next_sequence += 1;
@@ -111,9 +122,9 @@ impl Outbox {
         Some(call)
     }
 
-    /// Begins a new sequence with a new producer id. Under the old id, replicas would see a gap
-    /// that nobody can fill: the missing entries were read back before. Entries after the gap have
-    /// no effect, so no call takes effect twice under the new id.
+    /// Begins a new sequence with a new producer id, because under the old id nobody could fill the
+    /// gap: the missing entries were read back before. Entries after the gap have no effect, so no
+    /// call takes effect twice.
     pub(super) fn renumber(&mut self, producer_id: u64) {
         self.producer_id = producer_id;
         self.fresh_from = 1;
@@ -128,7 +139,7 @@ impl Outbox {
     /// snapshot.
     pub(super) fn abandon_if_gone(&mut self, index: usize) {
         let call = &mut self.sent[index].call;
-        if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
+        if call.is_abandoned() && !matches!(call.command, Command::Snapshot(_)) {
             let size_before = call.size;
             call.command = Command::Barrier;
             call.size = call.command.size();
@@ -138,7 +149,6 @@ impl Outbox {
         }
     }
 
-    /// Drops all calls.
     pub(super) fn clear(&mut self) {
         self.unsent.clear();
         self.sent.clear();
@@ -149,36 +159,20 @@ impl Outbox {
 /// Where and when an entry was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppliedAt {
-    /// The offset of its message in the log.
+    /// The offset of its message.
     pub(crate) offset: u64,
-    /// The entry's time, by its writer's clock.
+    /// By the entry's writer's clock.
     pub(crate) now: Timestamp,
     /// Whether the entry begins the snapshot in progress. `false` if another one is in progress.
     pub(crate) begins_snapshot: bool,
 }
 
-/// Waits for the reply of a call.
 pub(super) trait Waiter: Send {
-    /// The caller has given up.
     fn is_gone(&self) -> bool;
 
-    /// Gets the state right after the entry. A call that is refused before it is sent gets
-    /// `CommandReply::Full` and the present state; `at` means nothing.
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
 }
 
-/// The waiter of an entry that must be appended although nobody waits.
-pub(super) struct NoCaller;
-
-impl Waiter for NoCaller {
-    fn is_gone(&self) -> bool {
-        false
-    }
-
-    fn deliver(self: Box<Self>, _: &mut Replica, _: CommandReply, _: AppliedAt) {}
-}
-
-/// Reads the reply and the state for a caller.
 pub(super) struct ReplyReader<T, F> {
     pub(super) result: oneshot::Sender<Result<T>>,
     pub(super) read: F,
@@ -194,7 +188,6 @@ where
     }
 
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt) {
-        // The entry has taken effect even without its caller.
         let _ = self.result.send((self.read)(replica, reply, at));
     }
 }

@@ -3,14 +3,11 @@
 use super::generation::Generation;
 use super::state::producers::Producers;
 
-/// What this process had read before its last replays.
 #[derive(Debug, Default)]
 pub(super) struct ReadBefore {
     producers: Producers,
     generation: Generation,
-    /// The log goes on without that generation.
     is_lost: bool,
-    /// How many replays have begun.
     replays: u64,
 }
 
@@ -29,7 +26,6 @@ impl ReadBefore {
         }
     }
 
-    /// The log goes on without this generation.
     pub(super) fn lose(&mut self, generation: Generation) {
         tracing::error!(
             generation = generation.number(),

@@ -19,7 +19,7 @@ use super::skipped::{SkippedMessages, SuspectMessages};
 use super::state::replica::Replica;
 use super::wire;
 use crate::connect::AmqpConnection;
-use crate::error::{LostReply, copy};
+use crate::error::copy;
 use crate::payloads::buffer::PayloadBuffer;
 use crate::topology::Topology;
 
@@ -29,24 +29,16 @@ const CAPACITY_PART: u64 = 5;
 /// Further jobs with a lost payload are not counted.
 const MAX_LOST_PAYLOADS: usize = 1_000;
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogSettings {
+pub(crate) struct LogContext {
     /// A call fails after this long without progress.
     pub(crate) response_timeout: Duration,
     /// The log's intended size in bytes.
-    pub(crate) size: u64,
-}
-
-/// Everything that opening a log needs.
-pub(crate) struct LogContext {
-    pub(crate) settings: LogSettings,
+    pub(crate) log_size: u64,
     pub(crate) history: HistoryLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) topology: Arc<Topology>,
-    /// Appends entries.
     pub(crate) publish: Arc<AmqpConnection>,
-    /// Reads entries.
     pub(crate) consume: Arc<AmqpConnection>,
     /// Woken when a queue's next due time is earlier.
     pub(crate) listeners: Arc<Listeners>,
@@ -54,7 +46,6 @@ pub(crate) struct LogContext {
     pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
-/// What the tasks and calls of an open log share.
 pub(crate) struct LogShared {
     state: Mutex<LogState>,
     pub(super) payloads: Arc<PayloadBuffer>,
@@ -79,7 +70,7 @@ pub(crate) struct LogShared {
     /// behind.
     pub(super) may_be_behind: AtomicBool,
     /// Why the log could not be used last; `None` again when a call completes.
-    last_error: Mutex<Option<Error>>,
+    pub(super) last_error: Mutex<Option<Error>>,
     /// Why this process can use the log no more. All calls fail with it.
     fatal: Mutex<Option<Error>>,
     /// A loss, which the next claim returns to the runner.
@@ -92,7 +83,8 @@ pub(crate) struct LogShared {
     pub(super) topology: Arc<Topology>,
     pub(super) publish: Arc<AmqpConnection>,
     pub(super) consume: Arc<AmqpConnection>,
-    pub(super) settings: LogSettings,
+    pub(super) response_timeout: Duration,
+    pub(super) log_size: u64,
     pub(super) history_limits: wire::HistoryLimits,
     /// A test stops this process after this step.
     #[cfg(test)]
@@ -102,14 +94,6 @@ pub(crate) struct LogShared {
     pub(super) may_begin_to_read: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl LogSettings {
-    /// A snapshot's maximum size, in bytes.
-    pub(super) fn capacity(&self) -> u64 {
-        self.size / CAPACITY_PART
-    }
-}
-
-/// What changes under the lock of an open log.
 #[derive(Default)]
 pub(super) struct LogState {
     pub(super) replica: Replica,
@@ -133,7 +117,6 @@ pub(super) struct LogState {
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
-    /// Jobs that have lost their payload, for `check`.
     pub(super) lost_payloads: BTreeSet<JobId>,
 }
 
@@ -144,7 +127,6 @@ impl LogState {
         }
     }
 
-    /// Whether new jobs wait for the next generation.
     pub(super) fn blocks_growth(&mut self) -> bool {
         self.follow_size();
         self.retention.blocks_growth()
@@ -153,7 +135,7 @@ impl LogState {
     /// The log's size counts, once known, not this process's setting.
     fn follow_size(&mut self) {
         if let Some(capacity) = self.replica.usage().capacity {
-            self.retention.resize(capacity.saturating_mul(CAPACITY_PART));
+            self.retention.size = capacity.saturating_mul(CAPACITY_PART);
         }
     }
 
@@ -181,11 +163,11 @@ impl LogState {
 
 impl LogShared {
     pub(super) fn new(context: LogContext) -> Self {
-        let LogContext { settings, history, clock, entropy, topology, .. } = context;
-        let LogContext { publish, consume, listeners, payloads, .. } = context;
+        let LogContext { response_timeout, log_size, history, clock, entropy, .. } = context;
+        let LogContext { topology, publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
             outbox: Outbox::new(random_id(&entropy)),
-            retention: Retention::new(settings.size, false, clock.elapsed()),
+            retention: Retention::new(log_size, false, clock.elapsed()),
             ..LogState::default()
         };
         Self {
@@ -211,7 +193,8 @@ impl LogShared {
             topology,
             publish,
             consume,
-            settings,
+            response_timeout,
+            log_size,
             history_limits: (&history).into(),
             #[cfg(test)]
             crash_at: Mutex::default(),
@@ -224,32 +207,15 @@ impl LogShared {
         lock(&self.state)
     }
 
+    pub(super) fn capacity(&self) -> u64 {
+        self.log_size / CAPACITY_PART
+    }
+
     /// A retryable error does not replace a lasting one, which says more.
     pub(super) fn record_error(&self, error: Error) {
         let mut last = lock(&self.last_error);
         if last.as_ref().is_none_or(Error::is_retryable) {
             *last = Some(error);
-        }
-    }
-
-    pub(super) fn clear_error(&self) {
-        lock(&self.last_error).take();
-    }
-
-    /// The last error, if an operator has to mend it.
-    pub(super) fn lasting_error(&self, operation: &'static str) -> Option<Error> {
-        let last = lock(&self.last_error);
-        last.as_ref()
-            .filter(|error| is_lasting(error))
-            .map(|error| copy(error, error.kind(), operation))
-    }
-
-    /// The error of a call that no generation can take.
-    pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
-        let failure = self.state().change_failure.clone();
-        match failure {
-            Some(error) => copy(&error, error.kind(), operation),
-            None => self.timeout_error(operation, LostReply::Unavailable),
         }
     }
 
@@ -260,7 +226,6 @@ impl LogShared {
         self.state().outbox.clear();
     }
 
-    /// Why the log cannot be read any further.
     pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
         lock(&self.fatal).as_ref().map(|error| copy(error, error.kind(), operation))
     }
@@ -280,7 +245,7 @@ impl LogShared {
         self.topology.declare_log().await
     }
 
-    /// A change of generation has taken this step, at which tests stop the process.
+    /// Stops the process here if a test has chosen this step of a change of generation.
     pub(super) async fn reached(&self, step: &'static str) {
         #[cfg(test)]
         if *lock(&self.crash_at) == Some(step) {
@@ -290,7 +255,6 @@ impl LogShared {
         tracing::trace!(step, "a change of generation goes on");
     }
 
-    /// Lets all connections go to another node, if there is one.
     pub(super) fn switch_node(&self) {
         if self.publish.skip_node() {
             tracing::warn!("the node makes no progress; another one is tried");
@@ -300,7 +264,6 @@ impl LogShared {
     }
 }
 
-/// Whether an operator has to mend the cause.
 pub(super) fn is_lasting(error: &Error) -> bool {
     !error.is_retryable() || error.kind() == ErrorKind::Full
 }

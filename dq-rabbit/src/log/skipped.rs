@@ -1,15 +1,13 @@
-//! Messages of the stream that are skipped because they are foreign or damaged.
+//! Foreign or damaged messages of the stream, which are skipped.
 
 use std::collections::HashMap;
 
 use super::wire::{Checksum, SkipReason};
 
-/// Counts skipped messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SkippedMessages {
-    /// Messages that are not in the format of the log.
     pub(crate) foreign: u64,
-    /// Messages with a wrong checksum.
+    /// With a wrong checksum.
     pub(crate) damaged: u64,
     pub(crate) last_offset: u64,
 }
@@ -25,18 +23,16 @@ impl SkippedMessages {
     }
 }
 
-/// Damaged messages that were read once. All replicas must skip the same messages, and a message
-/// may be damaged only on the way to this process. So it is skipped if it is the same when read
-/// again.
+/// Damaged messages that were read once. A message may be damaged only on the way to this process,
+/// and all replicas must skip the same ones. So it is skipped if it is the same when read again.
 #[derive(Debug, Default)]
 pub(super) struct SuspectMessages(HashMap<u64, Checksum>);
 
 impl SuspectMessages {
     /// Whether to skip the message, or to read it again.
     ///
-    /// Foreign messages are skipped at once, because there may be many and each reading starts
-    /// again at the first. A message of the log looks foreign only if its first three bytes were
-    /// damaged on the way, which TCP makes unlikely.
+    /// Foreign messages are skipped at once, because there may be many. A message of the log looks
+    /// foreign only if its first three bytes were damaged on the way, which TCP makes unlikely.
     pub(super) fn may_skip(&mut self, offset: u64, reason: SkipReason, message: &[u8]) -> bool {
         match reason {
             SkipReason::Foreign => true,

@@ -10,29 +10,21 @@ use super::shared::LogShared;
 use crate::connect::AmqpChannel;
 use crate::error::{Permission, Refusal, from_use, refusal};
 
-/// The name of a consumer's argument, and of a header of each message.
 const OFFSET: &str = "x-stream-offset";
 
 pub(super) const READ_OPERATION: &str = "read the log";
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum StreamStart {
-    Offset(u64),
-    First,
-}
-
-/// Starts a consumer on its own channel, which closes when dropped. `None` if there is no stream.
+/// Starts a consumer on its own channel, which closes when dropped. It begins at this offset of the
+/// stream; 0 is the first message that the stream still has. `None` if there is no stream.
 pub(super) async fn consume(
     shared: &LogShared,
     stream: ShortString,
-    start: StreamStart,
+    start: u64,
     prefetch: u16,
 ) -> Result<Option<(AmqpChannel, Consumer)>> {
     let start = match start {
-        StreamStart::Offset(offset) => {
-            AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX))
-        }
-        StreamStart::First => AMQPValue::LongString("first".into()),
+        0 => AMQPValue::LongString("first".into()),
+        offset => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
     };
     let mut arguments = FieldTable::default();
     arguments.insert(OFFSET.into(), start);
@@ -48,22 +40,15 @@ pub(super) async fn consume(
     }
 }
 
-/// Starts a consumer like [`consume`], from this offset of the log on.
 pub(super) async fn consume_from(
     shared: &LogShared,
     offset: u64,
     prefetch: u16,
 ) -> Result<Option<(AmqpChannel, Consumer)>> {
     let stream = shared.topology.names().generation(Generation::of(offset));
-    let start = match Generation::offset_in_stream(offset) {
-        0 => StreamStart::First,
-        offset => StreamStart::Offset(offset),
-    };
-    consume(shared, stream, start, prefetch).await
+    consume(shared, stream, Generation::offset_in_stream(offset), prefetch).await
 }
 
-/// Returns the message's offset in its stream.
-///
 /// # Errors
 /// `Incompatible` if the message does not come from a stream.
 pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
@@ -76,7 +61,6 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-/// The error if a generation's beginning is gone.
 pub(super) fn cut_off() -> Error {
     Error::new(ErrorKind::Config, "the broker has deleted the beginning of the log with live jobs")
         .remedy(

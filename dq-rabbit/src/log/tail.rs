@@ -13,7 +13,7 @@ use lapin::message::Delivery;
 use super::apply::{Progress, apply_all};
 use super::cache::MessageCache;
 use super::generation::Generation;
-use super::generation::directory::{self, Arrival};
+use super::generation::directory;
 use super::history::sync_limits;
 use super::loss;
 use super::shared::LogShared;
@@ -22,21 +22,17 @@ use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
 
-/// Messages that the broker sends ahead.
 const PREFETCH: u16 = 256;
-/// Messages that are applied and acknowledged together.
 const BATCH: usize = 64;
 /// How long to wait for the message at an offset, then for any reply, which shows whether the
 /// broker responds at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Another node is tried after this many failures: this one may have no replica of the stream.
 const ATTEMPTS_PER_NODE: usize = 20;
-/// Between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause after an error that a retry does not mend, because attempts append to the directory.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs until it is dropped, or until [`LogShared::fail`].
 pub(super) async fn run(shared: Arc<LogShared>) {
     let mut pause = Duration::ZERO;
     let mut failures = 0;
@@ -70,10 +66,8 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Why reading on one channel ends.
 #[derive(Debug, PartialEq, Eq)]
 enum ReadEnd {
-    /// The generation was closed, and the next one is read.
     Closed,
     /// Reading starts again at the message read last.
     StartAgain,
@@ -103,7 +97,16 @@ async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
     let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
     let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
-        return Ok(handle_missing(shared, generation, last.is_some()).await?);
+        // A generation that was read before is looked up in the directory.
+        if last.is_none() {
+            let follows_close = shared.state().next_offset.is_some();
+            if directory::restore(shared, generation, follows_close).await? {
+                return Ok(ReadEnd::StartAgain);
+            }
+        }
+        let generation = generation.number();
+        tracing::warn!(generation, "the broker has no such generation of the log");
+        return Ok(ReadEnd::Replay);
     };
     #[cfg(test)]
     drop(shared.may_begin_to_read.lock().await);
@@ -163,8 +166,7 @@ async fn next_batch(
     Some(batch)
 }
 
-/// Applies messages, each with its offset in the log. Returns why reading ends, unless it goes on in
-/// this generation.
+/// Applies messages. Returns why reading ends, unless it goes on in this generation.
 async fn apply_batch(
     shared: &LogShared,
     generation: Generation,
@@ -188,38 +190,15 @@ async fn apply_batch(
     Ok(is_closed.then_some(ReadEnd::Closed))
 }
 
-/// Learns from the directory where to start.
 async fn locate(shared: &LogShared) -> Result<Generation> {
     let generation = directory::locate(shared).await?;
-    // For waiting calls, this is progress.
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
-    state.begin_generation(generation, shared.settings.size, shared.clock.elapsed());
+    state.begin_generation(generation, shared.log_size, shared.clock.elapsed());
     drop(state);
     shared.moved.notify_one();
     Ok(generation)
-}
-
-/// Handles a generation that the broker does not find.
-async fn handle_missing(
-    shared: &LogShared,
-    generation: Generation,
-    was_read: bool,
-) -> Result<ReadEnd> {
-    let arrival = if was_read {
-        Arrival::Read
-    } else if shared.state().next_offset.is_some() {
-        Arrival::Close
-    } else {
-        Arrival::Directory
-    };
-    if directory::restore(shared, generation, arrival).await? {
-        return Ok(ReadEnd::StartAgain);
-    }
-    let generation = generation.number();
-    tracing::warn!(generation, "the broker has no such generation of the log");
-    Ok(ReadEnd::Replay)
 }
 
 /// Whether offsets are missing. That proves no loss, because the broker uses offsets for its own
@@ -241,14 +220,13 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     else {
         return Ok(false);
     };
-    match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
+    match tokio::time::timeout(shared.response_timeout, consumer.next()).await {
         Ok(Some(Ok(oldest))) => Ok(generation.offset(offset_of(&oldest)?) <= next),
         Ok(Some(Err(error))) => Err(read_error(shared, &error)),
         Ok(None) | Err(_) => Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable)),
     }
 }
 
-/// The message read last, with its offset.
 fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
@@ -256,7 +234,7 @@ fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
 }
 
 /// Reads the last message again to verify that this is the same log. `None` if it has another one
-/// there, or has lost its end: then the broker waits for the offset and delivers nothing.
+/// there, or has lost its end: then the broker delivers nothing.
 async fn read_again(
     shared: &LogShared,
     channel: &AmqpChannel,
@@ -283,8 +261,8 @@ async fn read_again(
     Ok(None)
 }
 
-/// Forgets everything, so that the log is replayed. The old replica may contradict other processes.
-/// Wakes all listeners afterwards, because hints may be lost.
+/// Forgets everything, so that the log is replayed. Wakes all listeners afterwards, because hints
+/// may be lost.
 pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();

@@ -15,12 +15,12 @@ use super::append::has_budget;
 use super::apply::{Progress, apply_all};
 use super::generation::Generation;
 use super::outgoing::{next_message, rewrite};
-use super::pending::{NoCaller, PendingCall, SentCall};
-use super::shared::{LogContext, LogSettings, LogShared};
+use super::pending::{PendingCall, SentCall};
+use super::shared::{LogContext, LogShared};
 use super::tail;
 use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
-use crate::connect::{AmqpConnection, Broker};
+use crate::connect::AmqpConnection;
 use crate::error::LostReply;
 use crate::topology::Topology;
 
@@ -28,11 +28,11 @@ use crate::topology::Topology;
 fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     let config = RabbitConfig::new("amqp://127.0.0.1:1".to_owned());
     let entropy = Arc::new(Entropy::seeded(1));
-    let broker = Broker::new(&config.broker().unwrap(), Arc::clone(&entropy)).unwrap();
-    let connection = Arc::new(AmqpConnection::start(Arc::new(broker), "test"));
-    let response_timeout = Duration::from_secs(5);
+    let broker = Arc::new(config.broker(Arc::clone(&entropy)).unwrap());
+    let connection = Arc::new(AmqpConnection::start(broker, "test"));
     let shared = LogShared::new(LogContext {
-        settings: LogSettings { response_timeout, size: 16 << 20 },
+        response_timeout: Duration::from_secs(5),
+        log_size: 16 << 20,
         history: HistoryLimits::all(HistoryLimit::OFF),
         clock: Arc::new(SystemClock),
         entropy,
@@ -45,7 +45,7 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     {
         let mut state = shared.state();
         for sequence in 1..=calls {
-            let call = call(&shared);
+            let call = call_of(&shared, Command::Barrier);
             state.outbox.pending_bytes += call.size;
             state.outbox.sent_bytes += call.size;
             state.outbox.sent.push_back(SentCall { sequence, call });
@@ -56,20 +56,15 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     Arc::new(shared)
 }
 
-fn call(shared: &LogShared) -> PendingCall {
-    call_of(shared, Command::Barrier)
-}
-
 fn call_of(shared: &LogShared, command: Command) -> PendingCall {
     PendingCall::without_caller(shared.clock.now(), shared.clock.elapsed(), command)
 }
 
 fn begin(shared: &LogShared, generation: Generation) {
-    let (size, clock) = (shared.settings.size, &shared.clock);
+    let (size, clock) = (shared.log_size, &shared.clock);
     shared.state().begin_generation(generation, size, clock.elapsed());
 }
 
-/// Reads entries of this process, one message each.
 fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
     let (producer_id, at) = (shared.state().outbox.producer_id, shared.clock.now());
     let message = |(offset, (sequence, command)): (u64, &(u64, Command))| {
@@ -169,80 +164,11 @@ async fn the_barrier_of_a_replay_shows_that_the_log_has_lost_entries() {
 }
 
 #[tokio::test]
-async fn calls_that_were_sent_are_first_in_the_next_generation() {
-    let shared = shared(Generation::FIRST, 1);
-    rewrite(&shared, usize::MAX);
-    let call_again = call(&shared);
-    shared.state().outbox.enqueue(call_again);
-    begin(&shared, Generation::new(1));
-    assert!(next_message(&shared).0.is_none(), "it would follow a gap");
-    assert_eq!(rewrite(&shared, usize::MAX).0.len(), 1);
-    assert!(next_message(&shared).0.is_some());
-    assert_eq!(awaited(&shared), [1, 2]);
-}
-
-#[tokio::test]
-async fn a_process_may_be_behind_from_a_close_until_it_reads_an_entry_of_its_own() {
-    let shared = shared(Generation::FIRST, 3);
-    assert!(shared.is_catching_up());
-    read_barriers(&shared, 0, &[1]);
-    assert!(!shared.is_catching_up());
-    read(&shared, 1, &[(2, Command::Close(0))]);
-    assert!(shared.is_catching_up());
-    assert_eq!(shared.generation(), Some(Generation::new(1)));
-    read_barriers(&shared, Generation::new(1).offset(0), &[3]);
-    assert!(!shared.is_catching_up());
-}
-
-#[tokio::test]
-async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
-    let shared = shared(Generation::FIRST, 0);
-    shared.state().retention.add_message(8 << 20);
-    assert!(shared.state().blocks_growth());
-    let job = dq_testkit::fixture::job("q");
-    let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
-    let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
-    let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
-    let new = Command::Schedule(vec![job.into()]);
-    for command in [new, Command::Settle(vec![again])] {
-        let call = call_of(&shared, command);
-        shared.state().outbox.enqueue(call);
-    }
-    assert!(next_message(&shared).0.is_some());
-    let state = shared.state();
-    assert!(matches!(state.outbox.sent[0].call.command, Command::Settle(_)));
-    assert!(matches!(state.outbox.unsent[0].command, Command::Schedule(_)));
-}
-
-#[tokio::test]
-async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
-    let shared = shared(Generation::FIRST, 0);
-    let new = || {
-        let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
-        Command::Schedule(vec![job.into()])
-    };
-    let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
-    let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();
-    assert!((10..100).contains(&accepted), "{accepted} calls of a MiB");
-    assert_eq!(submit(new()).unwrap_err().kind(), ErrorKind::Unavailable);
-    let lease = Lease {
-        queue: dq_testkit::fixture::job("q").queue,
-        job: dq_testkit::fixture::job("q").id,
-        token: FencingToken(1),
-    };
-    let done = wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap();
-    submit(Command::Settle(vec![done])).unwrap();
-    submit(Command::Renew(Vec::new())).unwrap();
-}
-
-#[tokio::test]
 async fn the_outcome_of_a_call_that_was_sent_is_unknown_when_the_log_cannot_be_read_any_further() {
     let shared = shared(Generation::FIRST, 0);
     let call = || {
         let lost_reply = LostReply::OutcomeUnknown;
-        shared
-            .call("call", lost_reply, super::command::Barrier, |_, (), _| ())
-            .map(Result::unwrap_err)
+        shared.call("call", lost_reply, Command::Barrier, |_, (), _| ()).map(Result::unwrap_err)
     };
     let (mut sent, mut unsent) = (pin!(call()), pin!(call()));
     assert!(poll!(&mut sent).is_pending());
@@ -265,4 +191,26 @@ async fn the_size_of_the_log_is_what_the_log_says() {
         let mut state = shared.state();
         assert_eq!((state.needs_close(), state.blocks_growth()), expected, "{size}");
     }
+}
+
+#[tokio::test]
+async fn new_jobs_that_wait_keep_no_settlement_from_being_written() {
+    let shared = shared(Generation::FIRST, 0);
+    let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
+    let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
+    // As large as a new job.
+    let again = Verdict::Again { due: Due::NOW, payload: job.payload.clone() };
+    let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
+    let submit = |command| shared.submit("call", command, Arc::default(), None);
+    let schedule = || submit(Command::Schedule(vec![job.clone().into()]));
+    let accepted = (0..100).take_while(|_| schedule().is_ok()).count();
+    assert!((10..100).contains(&accepted), "{accepted} calls of a MiB");
+    assert_eq!(schedule().unwrap_err().kind(), ErrorKind::Unavailable);
+    submit(Command::Settle(vec![again])).unwrap();
+    // New jobs wait for the next generation.
+    shared.state().retention.add_message(8 << 20);
+    assert!(next_message(&shared).0.is_some());
+    let state = shared.state();
+    assert!(matches!(state.outbox.sent[0].call.command, Command::Settle(_)));
+    assert_eq!(state.outbox.unsent.len(), accepted);
 }

@@ -9,12 +9,10 @@ use tokio::sync::Notify;
 
 use crate::connect::AmqpChannel;
 
-/// Knows the deliveries of a channel, and acknowledges those that are processed.
 #[derive(Debug)]
 pub(crate) struct AckTracker {
     channel: AmqpChannel,
     tags: Mutex<Tags>,
-    /// Signals that a delivery can be acknowledged.
     processed: Notify,
 }
 
@@ -26,9 +24,7 @@ struct Tags {
     contiguous: u64,
     /// Arrived before a smaller tag.
     out_of_order: BTreeSet<u64>,
-    /// Still being processed.
     pending: BTreeSet<u64>,
-    /// To be acknowledged.
     processed: BTreeSet<u64>,
 }
 
@@ -48,8 +44,7 @@ impl Tags {
         }
     }
 
-    /// Takes all processed deliveries. One acknowledgement covers all before the first pending or
-    /// missing tag.
+    /// One acknowledgement covers all before the first pending or missing tag.
     fn plan(&mut self) -> AckPlan {
         let mut processed = std::mem::take(&mut self.processed);
         let before_pending = self.pending.first().map_or(u64::MAX, |first| first - 1);
@@ -65,7 +60,6 @@ pub(crate) struct AckHandle {
     delivery: Arc<PendingDelivery>,
 }
 
-/// A delivery that is being processed, in one or more shares.
 #[derive(Debug)]
 struct PendingDelivery {
     tracker: Arc<AckTracker>,
@@ -83,19 +77,14 @@ impl AckHandle {
     }
 
     pub(crate) fn ack(self) {
-        if self.delivery.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.delivery.processed();
-        }
-    }
-}
-
-impl PendingDelivery {
-    fn processed(&self) {
-        let mut tags = lock(&self.tracker.tags);
-        if tags.pending.remove(&self.tag) {
-            tags.processed.insert(self.tag);
-            drop(tags);
-            self.tracker.processed.notify_one();
+        let PendingDelivery { tracker, tag, shares } = &*self.delivery;
+        if shares.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut tags = lock(&tracker.tags);
+            if tags.pending.remove(tag) {
+                tags.processed.insert(*tag);
+                drop(tags);
+                tracker.processed.notify_one();
+            }
         }
     }
 }
@@ -109,7 +98,6 @@ impl AckTracker {
         &self.channel
     }
 
-    /// Adds a delivery with this tag.
     pub(crate) fn track(self: &Arc<Self>, tag: u64) -> AckHandle {
         lock(&self.tags).arrive(tag);
         let shares = AtomicUsize::new(1);

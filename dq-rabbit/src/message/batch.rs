@@ -1,9 +1,8 @@
 //! Groups jobs into messages.
 //!
 //! A message costs nearly the same whatever its size, again in each ladder queue. So a call's jobs
-//! share a message if they are due at nearly the same time. It arrives up to ten seconds before its
-//! first job is due; the consumer holds jobs that are due soon and publishes the others again. The
-//! longer the delay, the farther apart the due times may be.
+//! share a message if they are due at nearly the same time. The consumer holds jobs that are due
+//! soon and publishes the others again.
 
 use std::time::Duration;
 
@@ -11,14 +10,13 @@ use dq_core::Timestamp;
 
 use super::job_message::{JobMessage, PublishedJob};
 
-/// The default concurrency of a queue. One runner gets a message's jobs; jobs without a slot wait
-/// for one, or for another runner.
+/// The default concurrency of a queue.
 const MAX_JOBS: usize = 16;
-/// The largest message with several jobs, approximately.
+/// Approximate, for a message with several jobs.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// How far apart the due times in a message may be after a short delay. The consumer keeps the
-/// later jobs for this much longer.
+/// How far apart the due times in a message may be. The consumer keeps the later jobs for this much
+/// longer.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
 /// After a long delay, due times may differ by this part of it.
 const SPREAD_DIVISOR: i64 = 16;
@@ -48,7 +46,6 @@ pub(super) fn batch(mut jobs: Vec<PublishedJob>, now: Timestamp) -> Vec<JobMessa
     messages
 }
 
-/// The latest due time in a message that begins with a job due at `first`.
 fn latest_due(first: Timestamp, now: Timestamp) -> Timestamp {
     let delay = first.as_millis().saturating_sub(now.as_millis());
     let spread = Duration::from_millis((delay / SPREAD_DIVISOR).max(0).unsigned_abs());

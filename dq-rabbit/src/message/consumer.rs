@@ -19,16 +19,17 @@ use crate::message::{AckTracker, JobMessage};
 use crate::topology::Topology;
 use crate::topology::names::Topic;
 
-/// Pause after an attempt to consume. It doubles after each failure, up to the maximum.
+/// The pause before the next attempt. It doubles after each failure, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Consumes any number of queues on one channel.
+#[derive(Debug)]
 pub(crate) struct JobConsumer {
     shared: Arc<Shared>,
     tasks: TaskTracker,
 }
 
+#[derive(Debug)]
 struct Shared {
     broker: Arc<Broker>,
     /// Its own connection, because the broker may close it when we may not consume from a queue,
@@ -38,9 +39,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
     prefetch: u16,
-    /// The channel of all consumers; `None` before the first.
+    /// `None` before the first consumer.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
-    /// The queues for which a task runs.
     consumed: Mutex<HashSet<QueueName>>,
     stop: CancellationToken,
 }
@@ -98,21 +98,21 @@ impl Drop for JobConsumer {
     }
 }
 
-impl std::fmt::Debug for JobConsumer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobConsumer").finish_non_exhaustive()
-    }
-}
-
 impl Shared {
     /// Consumes one queue; starts again whenever the channel or the queue is lost.
     async fn run(self: Arc<Self>, queue: QueueName) {
         let mut pause = RETRY_PAUSE;
         loop {
             match self.subscribe(&queue).await {
-                Ok((acks, consumer)) => {
+                Ok((acks, mut consumer)) => {
                     pause = RETRY_PAUSE;
-                    self.handle_all(&queue, &acks, consumer).await;
+                    while let Some(Ok(delivery)) = consumer.next().await {
+                        let ack = acks.track(delivery.delivery_tag);
+                        match JobMessage::parse(&delivery) {
+                            Some(jobs) => self.handler.handle_jobs(jobs, ack),
+                            None => self.handler.set_aside(&queue, delivery, ack),
+                        }
+                    }
                     // The queue may have been deleted, and others too.
                     self.topology.report_missing();
                 }
@@ -138,7 +138,6 @@ impl Shared {
         from_lapin("consume", LostReply::Unavailable, &self.broker.info, error)
     }
 
-    /// The open channel, or a new one.
     async fn channel(&self) -> Result<Arc<AckTracker>> {
         let mut current = self.channel.lock().await;
         if let Some(acks) = &*current
@@ -161,17 +160,5 @@ impl Shared {
             closed.wake();
         }
         Ok(acks)
-    }
-
-    /// Handles deliveries until the channel closes or the broker cancels the consumer, for example
-    /// because its queue was deleted.
-    async fn handle_all(&self, queue: &QueueName, acks: &Arc<AckTracker>, mut consumer: Consumer) {
-        while let Some(Ok(delivery)) = consumer.next().await {
-            let ack = acks.track(delivery.delivery_tag);
-            match JobMessage::parse(&delivery) {
-                Some(jobs) => self.handler.handle_jobs(jobs, ack),
-                None => self.handler.set_aside(queue, delivery, ack),
-            }
-        }
     }
 }

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{JobId, Listeners, QueueName, Result, Timestamp};
+use dq_core::{JobId, Listeners, QueueName, Result, Scheduled, Timestamp};
 use lapin::message::Delivery;
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{Replica, ReplicaJob, command, wire};
+use crate::log::wire::{self, Command};
+use crate::log::{Replica, ReplicaJob};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
-/// Pause before a delivery is handled again. `retry_until_ok` doubles it, up to the maximum.
+/// The pause before a delivery is handled again. `retry_until_ok` doubles it, up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 
-/// Handles what the ready queues deliver.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
@@ -41,7 +41,7 @@ enum Disposition {
 
 type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-/// Decides by the replica. Jobs that are due after `buffer_until` do not go into the buffer.
+/// Jobs that are due after `buffer_until` do not go into the buffer.
 fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
@@ -64,13 +64,12 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
 }
 
 impl DeliveryHandler {
-    /// Handles a job message. The message is acknowledged when its last job is handled.
+    /// Handles a job message, which is acknowledged when its last job is handled.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());
     }
 
-    /// Handles each job as its disposition says. What needs the broker goes on in the background.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
         let buffer_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
@@ -136,13 +135,12 @@ impl DeliveryHandler {
         acks.into_iter().for_each(AckHandle::ack);
     }
 
-    /// Schedules an earlier log's jobs, unless this log contains them too. A barrier makes sure
-    /// that all earlier entries were read.
+    /// Schedules an earlier log's jobs, unless this log contains them too, as a barrier shows.
     async fn schedule_unknown(self: Arc<Self>, mut delivered: DeliveredJobs) {
         let log = &self.engine.log;
         let find_unknown = || {
             let jobs: Vec<_> = delivered.iter().map(|(job, _)| (job.id, job.log_id)).collect();
-            log.call("restore", LostReply::Unavailable, command::Barrier, move |replica, _, _| {
+            log.call("restore", LostReply::Unavailable, Command::Barrier, move |replica, (), _| {
                 let log_id = replica.log_id();
                 let machine = replica.machine();
                 let is_unknown =
@@ -157,9 +155,10 @@ impl DeliveryHandler {
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
-            let unknown = command::Schedule(unknown);
+            let unknown = Command::Schedule(unknown);
+            let ignore = |_: &mut Replica, _: Vec<Scheduled>, _| ();
             self.retry_until_ok(|| {
-                log.call("restore", LostReply::Unavailable, unknown.clone(), |_, _, _| ())
+                log.call("restore", LostReply::Unavailable, unknown.clone(), ignore)
             })
             .await;
         }
@@ -188,8 +187,8 @@ impl DeliveryHandler {
         });
     }
 
-    /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
-    /// message would count towards the prefetch limit as long as the connection lasts.
+    /// Repeats an attempt until it succeeds. An unacknowledged message counts towards the prefetch
+    /// limit as long as the connection lasts.
     async fn retry_until_ok<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
         let mut pause = RETRY_PAUSE;
         loop {

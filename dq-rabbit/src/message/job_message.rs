@@ -19,11 +19,10 @@ const TYPE: &str = "dq.carrier.1";
 /// The type of all formats. A message may wait for years, so another version may have written it.
 const TYPE_PREFIX: &str = "dq.carrier.";
 
-/// Header: the first job's due time in Unix milliseconds.
+/// The first job's due time in Unix milliseconds.
 const DUE: &str = "dq-due";
-/// Header: number of jobs.
 const JOBS: &str = "dq-jobs";
-/// Header: delay for the plugin, in milliseconds.
+/// Milliseconds, for the plugin.
 const DELAY: &str = "x-delay";
 
 /// A job in a message. The fields' order is the format.
@@ -84,7 +83,6 @@ impl PublishedJob {
     }
 }
 
-/// One queue's jobs, in order of their due times.
 #[derive(Debug)]
 pub(crate) struct JobMessage(pub(super) Vec<PublishedJob>);
 
@@ -101,7 +99,6 @@ impl JobMessage {
         postcard::to_allocvec(&self.0).expect("serialization to memory does not fail")
     }
 
-    /// `delay_ms` is for the plugin.
     pub(super) fn properties(&self, delay_ms: Option<i64>) -> BasicProperties {
         let mut table = FieldTable::default();
         table.insert(DUE.into(), AMQPValue::LongLongInt(self.due().as_millis()));

@@ -2,11 +2,8 @@
 //!
 //! A message waits in the [delay ladder](crate::topology::ladder) and then goes to the *ready
 //! queue* of its job queue. A runner keeps its jobs in the [payload
-//! buffer](crate::payloads::buffer) and acknowledges it when they are claimed.
-//!
-//! The [log](crate::log) decides. Without its message, a job runs with the payload from the log.
-//! Duplicates and ended jobs' messages are dropped, and jobs that arrive too early are published
-//! again.
+//! buffer](crate::payloads::buffer) and acknowledges it when they are claimed. Without its message,
+//! a job runs with the payload from the log.
 
 mod ack;
 mod batch;

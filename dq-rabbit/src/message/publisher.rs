@@ -16,31 +16,29 @@ use tokio_util::task::TaskTracker;
 use super::batch::batch;
 use super::job_message::{JobMessage, PublishedJob};
 use crate::connect::{AmqpChannel, AmqpConnection, Reply};
-use crate::error::{self, LostReply, from_lapin, nacked, returned};
+use crate::error::{self, LostReply, from_lapin, unconfirmed};
 use crate::topology::Topology;
-use crate::topology::ladder::Ladder;
 use crate::topology::names::Topic;
 
-/// How many messages of one call may be unconfirmed.
+/// The most unconfirmed messages of one call.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// How many channels publish at the same time: far fewer than a connection allows.
+/// The most channels that publish at once: far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// The limit for messages that are being published. Further jobs get no message.
+/// The most bytes that are being published. Further jobs get no message.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 /// Publishes messages with confirms, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pending_bytes: AtomicUsize,
-    /// Counts jobs without a message because publishing failed.
+    /// Jobs without a message because publishing failed.
     lost: AtomicU64,
     /// The last attempt to publish failed.
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
-    ladder: Ladder,
     /// Channels in confirm mode, without unconfirmed messages.
     idle: Mutex<Vec<AmqpChannel>>,
     channels: Semaphore,
@@ -50,11 +48,9 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(connection: Arc<AmqpConnection>, topology: Arc<Topology>) -> Self {
-        let ladder = topology.ladder().clone();
         Self {
             connection,
             topology,
-            ladder,
             idle: Mutex::default(),
             channels: Semaphore::new(MAX_CHANNELS),
             pending_bytes: AtomicUsize::new(0),
@@ -72,7 +68,7 @@ impl Publisher {
         jobs: Vec<PublishedJob>,
         now: Timestamp,
     ) -> Option<JoinHandle<()>> {
-        if jobs.is_empty() || !self.ladder.has_messages() {
+        if jobs.is_empty() || !self.has_messages() {
             return None;
         }
         let (count, size) = (jobs.len(), jobs.iter().map(PublishedJob::approx_size).sum());
@@ -93,7 +89,7 @@ impl Publisher {
         }))
     }
 
-    /// Logs a warning only for the first of consecutive failures.
+    /// Warns only about the first of consecutive failures.
     fn count_lost(&self, jobs: usize, why: &dyn std::fmt::Display) {
         self.lost.fetch_add(jobs as u64, Ordering::Relaxed);
         if self.fails.swap(true, Ordering::Relaxed) {
@@ -104,10 +100,9 @@ impl Publisher {
     }
 
     pub(crate) fn has_messages(&self) -> bool {
-        self.ladder.has_messages()
+        self.topology.ladder().has_messages()
     }
 
-    /// How many jobs got no message because publishing failed.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -119,7 +114,7 @@ impl Publisher {
     /// `OutcomeUnknown` if confirmations are lost; `Full` during an alarm; `Config` if a permission
     /// or, with passive topology, a queue is missing.
     pub(crate) async fn publish(&self, jobs: Vec<PublishedJob>, now: Timestamp) -> Result<()> {
-        if !self.ladder.has_messages() {
+        if !self.has_messages() {
             return Ok(());
         }
         let messages = batch(jobs, now);
@@ -135,22 +130,14 @@ impl Publisher {
     }
 
     async fn try_publish(&self, messages: &[JobMessage], now: Timestamp) -> Result<(), Failure> {
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let mut last = None;
         for message in messages {
-            let queue = message.queue();
-            if last != Some(queue) {
-                self.topology.declare_ready(queue).await?;
-                last = Some(queue);
-            }
+            self.topology.declare_ready(message.queue()).await?;
         }
         let outgoing = messages.iter().map(|message| self.outgoing(message, now));
         self.send("publish", outgoing).await
     }
 
-    /// Publishes a foreign message to the dead-letter queue and waits for the confirmation.
+    /// Publishes a foreign message to the dead-letter queue.
     ///
     /// # Errors
     /// The same as for [`publish`](Self::publish).
@@ -171,12 +158,11 @@ impl Publisher {
     }
 
     fn outgoing(&self, message: &JobMessage, now: Timestamp) -> Outgoing {
-        let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
+        let route = self.topology.ladder().route(&Topic::of(message.queue()), message.due(), now);
         Outgoing {
             exchange: route.exchange,
             key: route.routing_key,
-            // The exchange of the plugin for delayed messages returns every delayed message as
-            // unroutable.
+            // The plugin's exchange returns every delayed message as unroutable.
             mandatory: route.delay_ms.is_none(),
             body: message.body(),
             properties: message.properties(route.delay_ms),
@@ -188,20 +174,15 @@ impl Publisher {
         operation: &'static str,
         messages: impl Iterator<Item = Outgoing> + Send,
     ) -> Result<(), Failure> {
-        // Never fails, because nobody closes the semaphore.
         let _permit = self.channels.acquire().await;
         // The client library would only buffer messages on a blocked connection.
         if let Some(reason) = self.connection.blocked() {
             let error = error::blocked(operation, self.connection.broker_info(), &reason);
             return Err(error.into());
         }
-        let channel = match self.idle_channel().await {
-            Some(channel) => channel,
-            None => self.open_channel(operation).await?,
-        };
+        let channel = self.channel(operation).await?;
         // A channel with a failure is not used again.
         if let Err(mut failure) = self.publish_on(&channel, operation, messages).await {
-            // Without the exchange, the broker closes only the channel.
             failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
             return Err(failure);
         }
@@ -209,7 +190,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// Runs a task until the publisher closes.
     pub(crate) fn spawn(&self, task: impl Future<Output = Result<()>> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -225,17 +205,15 @@ impl Publisher {
         self.tasks.wait().await;
     }
 
-    async fn idle_channel(&self) -> Option<AmqpChannel> {
+    /// Returns an idle channel, or opens another one.
+    async fn channel(&self, operation: &'static str) -> Result<AmqpChannel> {
         let mut idle = self.idle.lock().await;
         while let Some(channel) = idle.pop() {
             if channel.is_open() {
-                return Some(channel);
+                return Ok(channel);
             }
         }
-        None
-    }
-
-    async fn open_channel(&self, operation: &'static str) -> Result<AmqpChannel> {
+        drop(idle);
         let channel = self.connection.channel(operation).await?;
         channel.confirm_select().await.map_err(|error| self.error(operation, &error))?;
         Ok(channel)
@@ -269,15 +247,14 @@ impl Publisher {
         operation: &'static str,
         confirm: Reply<Confirmation>,
     ) -> Result<(), Failure> {
-        let broker = self.connection.broker_info();
-        match confirm.received().await {
-            Ok(Confirmation::Ack(None) | Confirmation::NotRequested) => Ok(()),
-            Ok(Confirmation::Nack(_)) => Err(nacked(operation, broker).into()),
-            Ok(Confirmation::Ack(Some(message))) => {
-                // The queue or its binding was deleted.
-                Err(Failure { error: returned(operation, broker, &message), undeclared: true })
+        let confirmation =
+            confirm.received().await.map_err(|error| self.error(operation, &error))?;
+        match unconfirmed(operation, self.connection.broker_info(), &confirmation) {
+            None => Ok(()),
+            Some(error) => {
+                // A message is returned if the queue or its binding was deleted.
+                Err(Failure { error, undeclared: matches!(confirmation, Confirmation::Ack(_)) })
             }
-            Err(error) => Err(self.error(operation, &error).into()),
         }
     }
 
@@ -286,18 +263,16 @@ impl Publisher {
     }
 }
 
-/// A message with its way to the broker.
 struct Outgoing {
     exchange: ShortString,
     key: ShortString,
-    /// The broker returns the message if no queue takes it.
     mandatory: bool,
     body: Vec<u8>,
     properties: BasicProperties,
 }
 
-/// A foreign message's properties, without its time to live, which would delete it, and without its
-/// user, which the broker compares with this connection's.
+/// Omits a foreign message's time to live, which would delete it, and its user, which the broker
+/// compares with this connection's.
 fn kept_properties(foreign: &BasicProperties) -> BasicProperties {
     let mut kept = BasicProperties::default().with_delivery_mode(2);
     macro_rules! keep {

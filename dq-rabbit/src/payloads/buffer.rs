@@ -11,16 +11,15 @@ use dq_core::{Job, JobId, QueueName, Timestamp, Want};
 
 use crate::message::AckHandle;
 
-/// Maximum size of the payloads that messages brought, in bytes. Other jobs run from the log.
+/// The most payload bytes from messages. Other jobs run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Maximum size of the payloads read from the log, in bytes. The jobs due last make room for
-/// others.
+/// The most payload bytes that are read ahead. The jobs due last make room for others.
 pub(crate) const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
 /// Memory of an entry besides its payload, in bytes.
 const OVERHEAD: usize = 128;
 
-/// How long an overdue job keeps its payload while no slot is free. Less than the broker's
-/// `consumer_timeout` (30 minutes by default), after which the broker redelivers the message.
+/// How long an overdue job keeps its payload while no slot is free. After `consumer_timeout` (30
+/// minutes by default), the broker would redeliver the message.
 pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
 
 /// How long before their due time payloads are read from the log: as early as the ladder delivers a
@@ -41,15 +40,12 @@ struct Inner {
     places: HashMap<JobId, (QueueName, Timestamp)>,
     /// The jobs with [`Origin::Log`], with the size of their payloads.
     from_log: BTreeMap<(Timestamp, JobId), usize>,
-    /// The size of the payloads with [`Origin::Log`].
     log_bytes: usize,
-    /// The size of all other payloads.
     other_bytes: usize,
     /// Payloads of leased jobs, for the message of a retry.
     leased: HashMap<JobId, Bytes>,
 }
 
-/// A waiting job in the buffer.
 #[derive(Debug)]
 pub(crate) struct Buffered {
     /// `None` if the claim has to read it from the log.
@@ -57,14 +53,12 @@ pub(crate) struct Buffered {
     pub(crate) origin: Origin,
 }
 
-/// Where a buffered payload comes from.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A message, which is acknowledged when the payload leaves the buffer.
     Message(AckHandle),
-    /// It was read from the log.
     Log,
-    /// A job that this process has made wait again. It has no message.
+    /// This process has made the job wait again, without a message.
     Own,
 }
 
@@ -83,7 +77,6 @@ impl Buffered {
 }
 
 impl PayloadBuffer {
-    /// Lets payloads of this queue be kept from the log.
     pub(crate) fn serve(&self, queue: &QueueName) {
         let mut inner = lock(&self.0);
         if !inner.served.contains(queue) {
@@ -107,8 +100,8 @@ impl PayloadBuffer {
         self.put(queue, id, due, Buffered { payload: Some(payload), origin });
     }
 
-    /// Lets this process claim a job without a message as if it had the payload. No other process
-    /// has it, so there is nobody to wait for.
+    /// Lets this process claim a job without a message as if it had the payload, because no other
+    /// process has it.
     pub(crate) fn insert_without_payload(&self, queue: &QueueName, id: JobId, due: Timestamp) {
         let buffered = match self.take(id) {
             Some(buffered) if matches!(buffered.origin, Origin::Message(_)) => buffered,
@@ -117,7 +110,7 @@ impl PayloadBuffer {
         self.put(queue, id, due, buffered);
     }
 
-    /// Adds a waiting job's payload from the log, unless the buffer has it.
+    /// Adds a waiting job's payload, unless the buffer has it.
     pub(crate) fn insert_from_log(&self, job: &Job, payload: &Bytes) {
         let mut inner = lock(&self.0);
         if inner.places.contains_key(&job.id) {
@@ -134,7 +127,7 @@ impl PayloadBuffer {
         }
     }
 
-    /// Replaces an earlier entry of the job. Without room, the job is not in the buffer afterwards.
+    /// Without room, the job is not in the buffer afterwards.
     fn put(&self, queue: &QueueName, id: JobId, due: Timestamp, buffered: Buffered) {
         let dropped = {
             let mut inner = lock(&self.0);
@@ -174,7 +167,6 @@ impl PayloadBuffer {
         ids
     }
 
-    /// Lists all due jobs, of all queues.
     pub(crate) fn all_due(&self, now: Timestamp) -> Vec<(Timestamp, JobId)> {
         let inner = lock(&self.0);
         let is_due = |job: &&(Timestamp, JobId)| job.0 <= now;
@@ -189,7 +181,6 @@ impl PayloadBuffer {
         MAX_LOG_BYTES.saturating_sub(inner.from_log.range(..=end).map(|(_, size)| size).sum())
     }
 
-    /// Keeps the payload of a leased job, for the message of a retry.
     pub(crate) fn lease(&self, id: JobId, payload: Bytes) {
         lock(&self.0).leased.insert(id, payload);
     }

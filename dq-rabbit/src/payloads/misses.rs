@@ -1,6 +1,7 @@
-//! Misses: claims of jobs before their messages came. After one, payloads are read ahead for a while.
+//! Counts claims of jobs before their messages came. After such a *miss*, payloads are read ahead
+//! for a while.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dq_core::Timestamp;
@@ -9,11 +10,13 @@ use tokio::sync::Notify;
 /// How long to read ahead after a miss.
 const READ_AHEAD_FOR: Duration = Duration::from_secs(60);
 
+/// Counts the first claims of jobs that should have a message, by whether it had come.
 #[derive(Debug)]
 pub(crate) struct Misses {
-    /// When the last job was missed, in Unix milliseconds.
+    with_message: AtomicU64,
+    without_message: AtomicU64,
+    /// In Unix milliseconds.
     last_at: AtomicI64,
-    /// Wakes the reader, so that it does not wait for its next pass.
     noted: Notify,
     /// There is no ladder, so no job has a message.
     are_permanent: bool,
@@ -21,17 +24,35 @@ pub(crate) struct Misses {
 
 impl Misses {
     pub(crate) fn new(are_permanent: bool) -> Self {
-        Self { last_at: AtomicI64::new(i64::MIN), noted: Notify::new(), are_permanent }
+        Self {
+            with_message: AtomicU64::new(0),
+            without_message: AtomicU64::new(0),
+            last_at: AtomicI64::new(i64::MIN),
+            noted: Notify::new(),
+            are_permanent,
+        }
     }
 
-    /// A job was claimed before its message came. A payload that was read ahead counts too, so that
-    /// reading ahead goes on as long as messages are missing.
-    pub(crate) fn note(&self, now: Timestamp) {
+    /// A job whose payload was read ahead counts as missed, so that reading ahead goes on as long
+    /// as messages are missing.
+    pub(crate) fn count_claim(&self, had_message: bool, now: Timestamp) {
+        if had_message {
+            self.with_message.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.without_message.fetch_add(1, Ordering::Relaxed);
         self.last_at.store(now.as_millis(), Ordering::Relaxed);
         self.noted.notify_one();
     }
 
-    /// Waits for the next miss.
+    pub(crate) fn with_message(&self) -> u64 {
+        self.with_message.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn without_message(&self) -> u64 {
+        self.without_message.load(Ordering::Relaxed)
+    }
+
     pub(crate) async fn noted(&self) {
         self.noted.notified().await;
     }

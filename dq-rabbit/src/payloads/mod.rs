@@ -1,5 +1,5 @@
-//! Payloads of a replica's jobs: reads them from the log until each is found or lost. `buffer`
-//! keeps those that claims need soon, `read_ahead` fills it, and `stale` empties it.
+//! Reads the payloads of a replica's jobs until each is found or lost. `buffer` keeps payloads that
+//! claims need soon, `read_ahead` fills it, and `stale` empties it.
 
 pub(crate) mod buffer;
 pub(crate) mod misses;
@@ -13,14 +13,13 @@ use dq_core::{JobId, Result};
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{PayloadRef, ReadPurpose, Replica, command};
+use crate::log::wire::Command;
+use crate::log::{PayloadRef, ReadPurpose, Replica};
 
-/// Payloads to read, and what came of it.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReads {
     pub(crate) unread: HashMap<JobId, PayloadRef>,
     pub(crate) found: HashMap<JobId, Bytes>,
-    /// Their payloads are not in the log any more.
     pub(crate) lost: HashSet<JobId>,
 }
 
@@ -44,7 +43,20 @@ impl Engine {
             if unread.is_empty() {
                 break;
             }
-            let current = self.payload_refs(purpose, unread.keys().copied().collect()).await?;
+            // After everything in the log was read.
+            let ids: Vec<_> = unread.keys().copied().collect();
+            let positions = move |replica: &mut Replica, (), _| -> HashMap<_, _> {
+                let machine = replica.machine();
+                let stored = |id| Some((id, machine.stored(id)?.payload));
+                ids.into_iter().filter_map(stored).collect()
+            };
+            let operation = match purpose {
+                ReadPurpose::Run => "claim",
+                ReadPurpose::View => "browse",
+            };
+            let barrier = Command::Barrier;
+            let current =
+                self.log.call(operation, LostReply::Unavailable, barrier, positions).await?;
             unread.retain(|id, stored| {
                 let is_lost = current.get(id) == Some(&*stored);
                 if is_lost {
@@ -68,23 +80,5 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Returns where the payloads are after everything in the log was read.
-    async fn payload_refs(
-        &self,
-        purpose: ReadPurpose,
-        ids: Vec<JobId>,
-    ) -> Result<HashMap<JobId, PayloadRef>> {
-        let read = move |replica: &mut Replica, (), _| {
-            let machine = replica.machine();
-            let stored = |id| Some((id, machine.stored(id)?.payload));
-            ids.into_iter().filter_map(stored).collect()
-        };
-        let operation = match purpose {
-            ReadPurpose::Run => "claim",
-            ReadPurpose::View => "browse",
-        };
-        self.log.call(operation, LostReply::Unavailable, command::Barrier, read).await
     }
 }

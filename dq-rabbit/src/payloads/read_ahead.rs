@@ -1,9 +1,8 @@
 //! Reads payloads of jobs that are due soon from the log when their messages do not arrive.
 //!
-//! If the ladder has lost messages, is slow, or is turned off, a claim has to look for each payload
-//! in the log. That takes longer the larger the log is. So runners read the next ten seconds'
-//! payloads in one pass: always without a ladder, else for a minute after a job was claimed before
-//! its message came.
+//! A claim would have to look for each payload in the log, which takes longer the larger the log
+//! is. So runners read the next ten seconds' payloads in one pass: always without a ladder, else
+//! for a minute after a job was claimed before its message came.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -14,11 +13,9 @@ use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
 use crate::payloads::buffer::{HORIZON, MAX_OVERDUE};
 
-/// Between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs that one pass reads.
 const MAX_JOBS: usize = 20_000;
-/// Reads ahead while misses are expected, until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
@@ -55,8 +52,8 @@ impl Engine {
     }
 }
 
-/// These queues' jobs that are due soon and not in the buffer, with payloads up to `room` bytes.
-/// Each queue with such jobs gets an equal part.
+/// Lists jobs that are due soon and not in the buffer, with payloads up to `room` bytes. Each queue
+/// with such jobs gets an equal part.
 fn due_soon(
     machine: &mut ReplicaMachine,
     queues: &[QueueName],
@@ -91,16 +88,13 @@ fn due_soon(
 #[cfg(test)]
 mod tests {
     use dq_core::{Due, HistoryLimit, HistoryLimits, NewJob, Operation};
+    use dq_testkit::fixture::queue;
 
     use super::*;
     use crate::log::StoredPayload;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
     const LENGTH: usize = 100;
-
-    fn queue(name: &str) -> QueueName {
-        QueueName::new(name).unwrap()
-    }
 
     #[test]
     fn jobs_that_nobody_can_claim_do_not_take_the_place_of_others() {

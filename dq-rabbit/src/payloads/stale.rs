@@ -9,10 +9,8 @@ use crate::engine::Engine;
 use crate::log::Replica;
 use crate::payloads::buffer::MAX_OVERDUE;
 
-/// Between two looks at the whole buffer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Prunes the buffer every minute until the engine is dropped.
 pub(crate) async fn prune(engine: Weak<Engine>) {
     loop {
         let Some(pause) = engine.upgrade().map(|it| it.log.clock().sleep(PRUNE_INTERVAL)) else {
@@ -37,7 +35,8 @@ impl Engine {
         });
     }
 
-    /// The due jobs in the buffer that still wait. Stale ones would take their place in a claim.
+    /// Lists the due jobs in the buffer that still wait. Stale ones would take their place in a
+    /// claim.
     pub(crate) fn due_payloads(&self, wants: &[Want], until: Timestamp) -> Vec<JobId> {
         loop {
             let due = self.payloads.due(wants, until);
@@ -56,8 +55,7 @@ impl Engine {
     }
 }
 
-/// The buffered jobs that do not wait any more, or that wait for another due time. A replica that
-/// is still being read does not know.
+/// Lists the buffered jobs that do not wait any more, or that wait for another due time.
 fn stale(replica: &mut Replica, buffered: &[(Timestamp, JobId)]) -> Vec<JobId> {
     if !replica.is_ready() {
         return Vec::new();
@@ -97,7 +95,7 @@ mod tests {
 
         let buffered = [(due, waits), (due, moved), (later, moved), (due, ended)];
         assert_eq!(stale(&mut replica, &buffered), [moved, ended]);
-        let mut unread = Replica::unread();
+        let mut unread = Replica::default();
         assert!(stale(&mut unread, &buffered).is_empty(), "it does not know yet");
     }
 }

@@ -7,7 +7,6 @@ use lapin::types::{FieldTable, ShortString};
 use crate::connect::{AmqpChannel, Reply};
 use crate::error::Permission;
 
-/// An exchange, queue or binding to declare.
 #[derive(Debug, Clone)]
 pub(super) enum Declaration {
     /// Name, type and arguments.
@@ -44,21 +43,7 @@ impl Declaration {
         matches!(self, Self::Exchange(..) | Self::Queue(..))
     }
 
-    /// Whether a binding begins or ends at this object, which is then declared first.
-    pub(super) fn binds(&self, object: &Self) -> bool {
-        let (from, to, to_queue) = match self {
-            Self::QueueBinding(from, to, _) => (from, to, true),
-            Self::ExchangeBinding(from, to, _) => (from, to, false),
-            Self::Exchange(..) | Self::Queue(..) => return false,
-        };
-        match object {
-            Self::Exchange(name, ..) => from == name || (!to_queue && to == name),
-            Self::Queue(name, _) => to_queue && to == name,
-            Self::QueueBinding(..) | Self::ExchangeBinding(..) => false,
-        }
-    }
-
-    /// Sends the declaration. With `passive`, the broker only checks that the object exists.
+    /// With `passive`, the broker only checks that the object exists.
     pub(super) fn send(&self, channel: &AmqpChannel, passive: bool) -> Reply<()> {
         match self.clone() {
             Self::Exchange(name, kind, arguments) => {

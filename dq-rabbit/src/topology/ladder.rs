@@ -24,10 +24,10 @@ use lapin::types::ShortString;
 use crate::config::{LadderKind, QueueKind};
 use crate::topology::names::{LEVELS, ObjectNames, Topic};
 
-/// One second, the unit of the lowest level, in milliseconds.
+/// The unit of the lowest level: one second.
 pub(crate) const TICK_MS: i64 = 1_000;
 
-/// The unit of each level, lowest first.
+/// Lowest level first.
 const UNITS_MS: [i64; LEVELS] =
     [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
@@ -44,7 +44,6 @@ const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 /// call. Less than any guard, so it makes no job late.
 const SLACK_MS: i64 = 10;
 
-/// The longest delay that the plugin supports.
 const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
 
 /// How early a queue expires its messages. A busy broker moves nearly all messages faster.
@@ -55,7 +54,7 @@ const fn guard_ms(kind: QueueKind) -> i64 {
     }
 }
 
-/// A queue of the ladder: a digit of a level, and how long its messages wait in milliseconds.
+/// A queue of the ladder, for one digit of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderQueue {
     pub(crate) level: usize,
@@ -63,7 +62,6 @@ pub(crate) struct LadderQueue {
     pub(crate) ttl_ms: i64,
 }
 
-/// All queues of the ladder, lowest level first.
 pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     let guard = guard_ms(kind);
     (0..LEVELS).flat_map(move |level| {
@@ -75,7 +73,7 @@ pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     })
 }
 
-/// The digits of a delay, lowest first.
+/// Lowest first.
 fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
     std::array::from_fn(|level| {
@@ -87,13 +85,11 @@ fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     })
 }
 
-/// The key that binds the queue of one digit of a level. Zero binds the exchange of the next lower
-/// level.
+/// Zero binds the exchange of the next lower level.
 pub(crate) fn binding_key(level: usize, digit: u32) -> ShortString {
     format!("{}{digit}.#", "*.".repeat(level)).into()
 }
 
-/// The way of a message to its first queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) exchange: ShortString,
@@ -104,30 +100,14 @@ pub(crate) struct Route {
 }
 
 /// Routes messages through the ladder, or through the plugin's exchange.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Ladder {
-    kind: LadderKind,
-    due: ShortString,
-    levels: [ShortString; LEVELS],
-    /// The plugin's exchange, if it is used instead.
-    plugin: Option<ShortString>,
+    pub(super) names: ObjectNames,
+    pub(super) kind: LadderKind,
+    pub(super) has_plugin: bool,
 }
 
 impl Ladder {
-    pub(crate) fn new(names: &ObjectNames, kind: LadderKind) -> Self {
-        Self {
-            kind,
-            due: names.due(),
-            levels: std::array::from_fn(|level| names.level(level)),
-            plugin: None,
-        }
-    }
-
-    /// Routes through the plugin's exchange.
-    pub(crate) fn with_plugin(names: &ObjectNames) -> Self {
-        Self { plugin: Some(names.delayed()), ..Self::new(names, LadderKind::Full) }
-    }
-
     pub(crate) fn has_messages(&self) -> bool {
         self.kind != LadderKind::None
     }
@@ -136,25 +116,25 @@ impl Ladder {
     /// again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
-        if let Some(plugin) = &self.plugin {
-            return self.plugin_route(plugin, topic, remaining_ms);
+        if self.has_plugin {
+            return self.plugin_route(topic, remaining_ms);
         }
         let digits = digits(remaining_ms);
         let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
-        let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
+        let exchange = highest.map_or_else(|| self.names.due(), |level| self.names.level(level));
         let digits = &digits[..highest.map_or(0, |level| level + 1)];
         Route { exchange, routing_key: routing_key(digits, topic), delay_ms: None }
     }
 
-    fn plugin_route(&self, plugin: &ShortString, topic: &Topic, remaining_ms: i64) -> Route {
+    fn plugin_route(&self, topic: &Topic, remaining_ms: i64) -> Route {
         let routing_key = routing_key(&[], topic);
         // A little early, as with the ladder: the consumer holds the job until it is due.
         let delay_ms = remaining_ms.saturating_sub(TICK_MS / 2);
         if delay_ms <= 0 {
-            return Route { exchange: self.due.clone(), routing_key, delay_ms: None };
+            return Route { exchange: self.names.due(), routing_key, delay_ms: None };
         }
         let delay_ms = Some(delay_ms.min(MAX_PLUGIN_DELAY_MS));
-        Route { exchange: plugin.clone(), routing_key, delay_ms }
+        Route { exchange: self.names.delayed(), routing_key, delay_ms }
     }
 
     /// The longest time from a message's arrival to its first job's due time.
@@ -188,10 +168,14 @@ mod tests {
         Topic::of(&QueueName::new("mail").unwrap())
     }
 
+    fn ladder(has_plugin: bool) -> Ladder {
+        Ladder { names: ObjectNames::new("dq"), kind: LadderKind::Full, has_plugin }
+    }
+
     fn route(left: i64) -> Route {
         let now = Timestamp::from_millis(1_800_000_000_123);
         let due = Timestamp::from_millis(now.as_millis().saturating_add(left));
-        Ladder::new(&ObjectNames::new("dq"), LadderKind::Full).route(&topic(), due, now)
+        ladder(false).route(&topic(), due, now)
     }
 
     #[test]
@@ -210,36 +194,41 @@ mod tests {
         ] {
             for elapsed in [0, 1, SLACK_MS] {
                 let route = route(left - elapsed);
-                assert_eq!(route.exchange.as_str(), exchange);
-                assert_eq!(route.routing_key.as_str(), key);
+                assert_eq!((route.exchange.as_str(), route.routing_key.as_str()), (exchange, key));
             }
         }
-        assert_eq!(route(15 * 60_000 - SLACK_MS - 1).routing_key.as_str(), "0.89.mail");
-        assert_eq!(route(90_500).routing_key.as_str(), "0.9.mail");
     }
 
     #[test]
-    fn due_jobs_skip_the_ladder_and_distant_jobs_take_its_longest_route() {
-        for left in [i64::MIN, -1, 0, 1, TICK_MS - SLACK_MS - 1] {
-            assert_eq!(route(left).exchange.as_str(), "dq.v1.due");
-            assert_eq!(route(left).routing_key.as_str(), "mail");
-        }
-        for left in [3600 * DAY, 40_000 * DAY, i64::MAX] {
-            assert_eq!(route(left).exchange.as_str(), "dq.v1.l5");
-            assert_eq!(route(left).routing_key.as_str(), "0.89.95.29.11.9.mail");
+    fn due_and_distant_jobs_take_the_shortest_and_the_longest_route() {
+        for (left, exchange, key) in [
+            (i64::MIN, "dq.v1.due", "mail"),
+            (TICK_MS - SLACK_MS - 1, "dq.v1.due", "mail"),
+            (90_500, "dq.v1.l1", "0.9.mail"),
+            (15 * 60_000 - SLACK_MS - 1, "dq.v1.l1", "0.89.mail"),
+            (3600 * DAY, "dq.v1.l5", "0.89.95.29.11.9.mail"),
+            (i64::MAX, "dq.v1.l5", "0.89.95.29.11.9.mail"),
+        ] {
+            let route = route(left);
+            assert_eq!(
+                (route.exchange.as_str(), route.routing_key.as_str()),
+                (exchange, key),
+                "{left}"
+            );
         }
     }
 
     #[test]
     fn plugin_delays_are_limited_to_what_the_plugin_supports() {
-        let ladder = Ladder::with_plugin(&ObjectNames::new("dq"));
-        let now = Timestamp::from_millis(0);
-        let at = |left| ladder.route(&topic(), Timestamp::from_millis(left), now);
-        assert_eq!(at(100).exchange.as_str(), "dq.v1.due");
-        assert_eq!(at(100).delay_ms, None);
-        assert_eq!(at(10_000).exchange.as_str(), "dq.v1.delayed");
-        assert_eq!(at(10_000).delay_ms, Some(9_500));
-        assert_eq!(at(i64::MAX).delay_ms, Some(4_294_967_295));
+        for (left, exchange, delay_ms) in [
+            (100, "dq.v1.due", None),
+            (10_000, "dq.v1.delayed", Some(9_500)),
+            (i64::MAX, "dq.v1.delayed", Some(4_294_967_295)),
+        ] {
+            let due = Timestamp::from_millis(left);
+            let route = ladder(true).route(&topic(), due, Timestamp::from_millis(0));
+            assert_eq!((route.exchange.as_str(), route.delay_ms), (exchange, delay_ms));
+        }
     }
 
     /// The queues that the broker moves a message through.
@@ -264,11 +253,7 @@ mod tests {
             classic: bool,
         ) {
             let kind = if classic { QueueKind::Classic } else { QueueKind::Quorum };
-            let now = Timestamp::from_millis(1_800_000_000_123);
-            let due = Timestamp::from_millis(now.as_millis() + left);
-            let names = ObjectNames::new("dq");
-            let route = Ladder::new(&names, LadderKind::Full).route(&topic(), due, now);
-            let path = walk(&route, kind);
+            let path = walk(&route(left), kind);
             let waited: i64 = path.iter().map(|queue| queue.ttl_ms).sum();
             let hops = i64::try_from(path.len()).unwrap();
             let left = left.min(MAX_DELAY_MS);

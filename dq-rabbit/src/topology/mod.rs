@@ -17,8 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Error, QueueName, Result};
-use lapin::types::ShortString;
+use dq_core::{Error, ErrorKind, QueueName, Result};
 use tokio::sync::Notify;
 
 use self::declaration::Declaration;
@@ -39,10 +38,11 @@ const MAX_NAMED: usize = 8;
 const NOT_FOUND_PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
 
-/// Pauses after an attempt to restore, and after one that failed.
+/// Pauses before an attempt to restore, and after one that failed.
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 const FAILED_RESTORE_PAUSE: Duration = Duration::from_secs(30);
 
+#[derive(Debug)]
 pub(crate) struct Topology {
     connection: Arc<AmqpConnection>,
     objects: Objects,
@@ -60,17 +60,14 @@ pub(crate) struct Topology {
 
 impl Topology {
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
-        let objects = Objects::new(config);
-        let ladder = match config.topology {
-            TopologyMode::Plugin => Ladder::with_plugin(&objects.names),
-            TopologyMode::Declare | TopologyMode::Passive => {
-                Ladder::new(&objects.names, config.ladder)
-            }
-        };
         Self {
             connection,
-            objects,
-            ladder,
+            objects: Objects::new(config),
+            ladder: Ladder {
+                names: ObjectNames::new(&config.prefix),
+                kind: config.ladder,
+                has_plugin: config.topology == TopologyMode::Plugin,
+            },
             ready: Mutex::default(),
             restoring: tokio::sync::Mutex::default(),
             restored: AtomicU64::new(0),
@@ -96,8 +93,8 @@ impl Topology {
         if self.objects.mode != TopologyMode::Passive {
             return self.declare_log().await;
         }
-        let all = self.objects.log().into_iter().chain(self.objects.messages()).collect();
-        self.declare_missing(all, Inaccessible::IsLeftOut).await
+        let all = [self.objects.log(), self.objects.messages()].concat();
+        self.expect(&all, Inaccessible::IsLeftOut).await
     }
 
     /// Declares everything that the log needs, except generations.
@@ -145,10 +142,6 @@ impl Topology {
         Ok(())
     }
 
-    pub(crate) fn routing_key(&self, generation: Generation) -> ShortString {
-        objects::routing_key(generation)
-    }
-
     /// Declares everything for messages. Leaves out queues that are not available now.
     pub(crate) async fn declare_messages(&self) -> Result<()> {
         self.declare(self.objects.messages(), Inaccessible::IsLeftOut).await
@@ -175,7 +168,7 @@ impl Topology {
         self.missed.notify_one();
     }
 
-    /// Declares missing objects for messages, and forgets which ready queues exist. Concurrent
+    /// Declares everything for messages again, and forgets which ready queues exist. Concurrent
     /// calls share one attempt.
     pub(crate) async fn restore(&self) -> Result<()> {
         let before = self.restored.load(Ordering::Acquire);
@@ -184,8 +177,7 @@ impl Topology {
             return Ok(());
         }
         lock(&self.ready).clear();
-        let messages = self.objects.messages();
-        let restored = self.declare_missing(messages, Inaccessible::IsLeftOut).await;
+        let restored = self.declare_messages().await;
         *lock(&self.failure) = restored.as_ref().err().cloned();
         restored?;
         self.restored.fetch_add(1, Ordering::AcqRel);
@@ -201,21 +193,21 @@ impl Topology {
                 () = self.missed.notified() => {}
                 () = self.connection.replaced(connection_epoch) => {}
             }
+            // Whoever has deleted one object may be deleting others.
+            tokio::time::sleep(RESTORE_PAUSE).await;
             connection_epoch = self.connection.epoch();
-            let mut pause = RESTORE_PAUSE;
             if let Err(error) = self.restore().await {
                 tracing::warn!(%error, "jobs run from the log: the rest is incomplete");
-                pause = FAILED_RESTORE_PAUSE;
                 self.report_missing();
+                tokio::time::sleep(FAILED_RESTORE_PAUSE).await;
             }
-            tokio::time::sleep(pause).await;
         }
     }
 
     /// Declares these objects. With [`TopologyMode::Passive`], only checks that they exist.
     async fn declare(&self, declarations: Vec<Declaration>, down: Inaccessible) -> Result<()> {
         if self.objects.mode == TopologyMode::Passive {
-            return self.declare_missing(declarations, down).await;
+            return self.expect(&declarations, down).await;
         }
         self.declare_all(declarations, down).await
     }
@@ -227,9 +219,7 @@ impl Topology {
         mut declarations: Vec<Declaration>,
         down: Inaccessible,
     ) -> Result<()> {
-        let goes_on = |rejected: &Rejected| {
-            rejected.refusal == Refusal::NotFound || down.is_left_out(rejected)
-        };
+        let goes_on = |rejected: &Rejected| down.allows(rejected);
         let mut pauses = NOT_FOUND_PAUSES.iter();
         loop {
             let mut rejected =
@@ -257,48 +247,36 @@ impl Topology {
         }
     }
 
-    /// Declares missing objects and their bindings. With [`TopologyMode::Passive`], fails with
-    /// their names.
-    async fn declare_missing(
-        &self,
-        declarations: Vec<Declaration>,
-        down: Inaccessible,
-    ) -> Result<()> {
-        let is_passive = self.objects.mode == TopologyMode::Passive;
-        let mut found_missing = 0;
-        let goes_on = |rejected: &Rejected| match rejected.refusal {
-            Refusal::NotFound => {
-                found_missing += 1;
-                !is_passive || found_missing <= MAX_NAMED
-            }
-            _ => down.is_left_out(rejected),
-        };
-        let rejected = walk(&self.connection, &declarations, Intent::Check, goes_on).await?;
+    /// Checks that these objects exist.
+    ///
+    /// # Errors
+    /// `Config` with the names of missing objects.
+    async fn expect(&self, declarations: &[Declaration], down: Inaccessible) -> Result<()> {
         let mut missing = Vec::new();
-        for rejected in rejected {
+        let goes_on = |rejected: &Rejected| {
             if rejected.refusal == Refusal::NotFound {
-                missing.push(declarations[rejected.index].clone());
-            } else if !down.is_left_out(&rejected) {
-                return Err(rejected.error);
+                missing.push(declarations[rejected.index].to_string());
             }
+            missing.len() <= MAX_NAMED && down.allows(rejected)
+        };
+        let rejected = walk(&self.connection, declarations, Intent::Check, goes_on).await?;
+        if let Some(rejected) = rejected.into_iter().find(|rejected| !down.allows(rejected)) {
+            return Err(rejected.error);
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let names = names_of(&missing);
-        if is_passive {
-            return Err(error::missing_objects("declare", self.connection.broker_info(), &names));
-        }
-        tracing::warn!(objects = names, "missing exchanges and queues are declared");
-        let binds = |it: &Declaration| missing.iter().any(|object| it.binds(object));
-        let bindings: Vec<_> = declarations.into_iter().filter(binds).collect();
-        missing.extend(bindings);
-        // `declare` calls this.
-        Box::pin(self.declare(missing, down)).await
+        let more = if missing.len() > MAX_NAMED { " and more" } else { "" };
+        missing.truncate(MAX_NAMED);
+        let hosts = &self.connection.broker_info().hosts;
+        let what = format!("RabbitMQ at {hosts} lacks {}{more}", missing.join(", "));
+        Err(Error::new(ErrorKind::Config, what)
+            .remedy("declare them, or set `topology` to \"declare\"")
+            .operation("declare"))
     }
 }
 
-/// What a queue means whose node does not run.
+/// Says what to do about a queue whose node does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inaccessible {
     IsAnError,
@@ -307,20 +285,12 @@ enum Inaccessible {
 }
 
 impl Inaccessible {
+    /// Whether the others are declared all the same. A missing object is tried again.
+    fn allows(self, rejected: &Rejected) -> bool {
+        rejected.refusal == Refusal::NotFound || self.is_left_out(rejected)
+    }
+
     fn is_left_out(self, rejected: &Rejected) -> bool {
         self == Self::IsLeftOut && rejected.refusal == Refusal::Inaccessible
     }
-}
-
-impl std::fmt::Debug for Topology {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Topology").field("objects", &self.objects).finish_non_exhaustive()
-    }
-}
-
-/// Names the first missing objects.
-fn names_of(missing: &[Declaration]) -> String {
-    let names: Vec<_> = missing.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-    let more = if missing.len() > MAX_NAMED { " and more" } else { "" };
-    names.join(", ") + more
 }

@@ -13,14 +13,12 @@ use crate::topology::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
 /// after 20 deliveries without the argument.
 const DELIVERY_LIMIT: i64 = 1000;
 
-/// Size of a generation's files. It does not affect retention, because a generation is deleted as a
-/// whole.
+/// A generation is deleted as a whole, so this does not affect retention.
 const SEGMENT_BYTES: i64 = 64_000_000;
-/// Size of the directory's stream. The broker keeps the newest records, some thousands.
+/// The broker keeps the newest records, some thousands.
 const DIRECTORY_BYTES: i64 = 512_000;
 const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
 
-/// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
 
 #[derive(Debug)]
@@ -41,7 +39,6 @@ impl Objects {
         }
     }
 
-    /// The log's directory, and the exchange for its generations.
     pub(super) fn log(&self) -> Vec<Declaration> {
         let (directory, generations) = (self.names.directory(), self.names.generations());
         let mut arguments = stream(DIRECTORY_SEGMENT_BYTES);
@@ -57,13 +54,13 @@ impl Objects {
     /// change. They limit neither size nor age.
     pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {
         let name = self.names.generation(generation);
+        let key = self.names.generation_key(generation);
         vec![
             Declaration::Queue(name.clone(), stream(SEGMENT_BYTES)),
-            Declaration::QueueBinding(self.names.generations(), name, routing_key(generation)),
+            Declaration::QueueBinding(self.names.generations(), name, key),
         ]
     }
 
-    /// All objects except the log and the ready queues.
     pub(super) fn messages(&self) -> Vec<Declaration> {
         let names = &self.names;
         let mut declarations = self.fanout_queue(&names.orphan());
@@ -133,7 +130,6 @@ impl Objects {
         ]
     }
 
-    /// The exchange to which queues of this level dead-letter.
     fn next_exchange(&self, level: usize) -> ShortString {
         match level {
             0 => self.names.due(),
@@ -141,8 +137,8 @@ impl Objects {
         }
     }
 
-    /// A topic exchange with an alternate exchange, because a message without a binding would block
-    /// all messages behind it in its queue.
+    /// With an alternate exchange, because a message without a binding would block all messages
+    /// behind it in its queue.
     fn topic_exchange(&self, name: ShortString) -> Declaration {
         let mut arguments = FieldTable::default();
         arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
@@ -175,10 +171,6 @@ impl Objects {
         }
         arguments
     }
-}
-
-pub(super) fn routing_key(generation: Generation) -> ShortString {
-    generation.number().to_string().into()
 }
 
 fn stream(segment_bytes: i64) -> FieldTable {

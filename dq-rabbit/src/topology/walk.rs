@@ -8,9 +8,8 @@ use dq_core::{Error, Result};
 
 use super::declaration::Declaration;
 use crate::connect::{AmqpChannel, AmqpConnection};
-use crate::error::{self, Refusal};
+use crate::error::{LostReply, Refusal, from_call, refusal};
 
-/// Requests on one channel.
 const CHUNK: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +19,8 @@ pub(super) enum Intent {
     Check,
 }
 
-/// A declaration that the broker has refused.
 #[derive(Debug)]
 pub(super) struct Rejected {
-    /// Its place among all declarations.
     pub(super) index: usize,
     pub(super) refusal: Refusal,
     pub(super) error: Error,
@@ -76,8 +73,10 @@ async fn send(
     for (accepted, (&index, reply)) in indexes.iter().zip(replies).enumerate() {
         if let Err(error) = reply.received().await {
             let required = |object: &str| declarations[index].required_permission(object);
-            let refusal = error::refusal(&error);
-            let error = error::from_declaration(connection.broker_info(), &required, &error);
+            let refusal = refusal(&error);
+            let broker = connection.broker_info();
+            let error =
+                from_call("declare", LostReply::Unavailable, Some(&required), broker, &error);
             return Err((accepted, Rejected { index, refusal, error }));
         }
     }

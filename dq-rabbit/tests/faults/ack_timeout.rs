@@ -5,18 +5,19 @@ use std::time::Duration;
 use dq_core::config::QueueSettings;
 use dq_servers::RabbitMq;
 
-use crate::fixture::{after, config_for, job, open, start_runner_with, wait_until_done};
+use crate::fixture::{TestRunner, after, config_for, job, open, wait_until_done};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
     // Both in milliseconds: the timeout, and how often the broker checks it.
     let server = RabbitMq::options()
         .set("consumer_timeout", "1500")
-        .advanced("rabbit", "channel_tick_interval", "300")
+        .advanced("channel_tick_interval", "300")
         .start();
     let backend = open(&config_for(&server)).await;
     let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
-    let mut runner = start_runner_with(&backend, "q", Duration::from_secs(5), settings).await;
+    let mut runner =
+        TestRunner::start_with(&backend, &["q"], Duration::from_secs(5), settings).await;
     let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
     // These wait for a slot until the broker closes the channel.
     let waiting: Vec<_> = (0..2).map(|_| after(1_500, job("q"))).collect();

@@ -17,7 +17,6 @@ use crate::fixture::{
     start_runner, stats, wait_until,
 };
 
-/// A tiny share of memory causes the alarm.
 async fn set_watermark(server: &Arc<RabbitMq>, share: &'static str) {
     let server = Arc::clone(server);
     blocking(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
@@ -32,10 +31,16 @@ async fn wait_for_alarm(backend: &dyn Backend, in_doubt: &NewJob) {
     .await;
 }
 
+/// One after the other, because the alarm concerns the whole server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
+async fn memory_alarms() {
     let server = Arc::new(RabbitMq::start());
-    let mut config = config_for(&server);
+    calls_fail_during_an_alarm_and_work_after_it(&server).await;
+    a_job_that_outlives_its_lease_is_told_to_stop_and_repeated_by_one_process(&server).await;
+}
+
+async fn calls_fail_during_an_alarm_and_work_after_it(server: &Arc<RabbitMq>) {
+    let mut config = config_for(server);
     config.response_timeout = Duration::from_secs(2);
     let backend = retry(|| connect(&config)).await;
     let mut runner = start_runner(&backend, "q").await;
@@ -43,7 +48,7 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let before: Vec<_> = (0..20).map(|n| after(2_000 + 100 * n, job("q"))).collect();
     retry(|| backend.schedule(before.clone())).await;
 
-    set_watermark(&server, "0.0000001").await;
+    set_watermark(server, "0.0000001").await;
     let in_doubt = in_an_hour(job("full"));
     wait_for_alarm(&*backend, &in_doubt).await;
     let refused_job = in_an_hour(job("full"));
@@ -61,7 +66,7 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let closed = tokio::time::timeout(Duration::from_secs(180), other.close()).await;
     drop(closed.expect("it closes during the alarm"));
 
-    set_watermark(&server, "0.9").await;
+    set_watermark(server, "0.9").await;
     let again = retry(|| backend.schedule(vec![refused_job.clone()])).await;
     assert!(matches!(again[..], [Scheduled::Created(_)]), "it was not stored: {again:?}");
     let again = retry(|| backend.schedule(vec![in_doubt.clone()])).await;
@@ -110,10 +115,11 @@ impl DelayHandler for Long {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_by_one_process() {
-    let server = Arc::new(RabbitMq::start());
-    let mut config = config_for(&server);
+async fn a_job_that_outlives_its_lease_is_told_to_stop_and_repeated_by_one_process(
+    server: &Arc<RabbitMq>,
+) {
+    let mut config = config_for(server);
+    config.prefix = "long".to_owned();
     config.response_timeout = Duration::from_secs(2);
     let runs = Arc::new(Runs::default());
     let (release, released) = watch::channel(false);
@@ -132,7 +138,7 @@ async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_
     let running = || runs.running.load(Ordering::SeqCst);
     wait_until("the job starts", async || running() == 1).await;
 
-    set_watermark(&server, "0.0000001").await;
+    set_watermark(server, "0.0000001").await;
     let in_doubt = in_an_hour(job("full"));
     for (process, _) in &runners {
         wait_for_alarm(&**process, &in_doubt).await;
@@ -142,7 +148,7 @@ async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_
     tokio::time::sleep(2 * LEASE).await;
     assert_eq!((starts(), running()), (1, 0));
 
-    set_watermark(&server, "0.9").await;
+    set_watermark(server, "0.9").await;
     wait_until("the job starts again", async || running() == 1).await;
     // Longer than its lease, which is renewed again.
     tokio::time::sleep(2 * LEASE).await;

@@ -16,7 +16,6 @@ use crate::fixture::{
 
 fn codes(findings: &[Finding]) -> Vec<&'static str> {
     let codes = findings.iter().map(|finding| finding.code);
-    // Always there while the broker runs.
     codes.filter(|code| *code != "rabbitmq.gauges").collect()
 }
 
@@ -89,7 +88,6 @@ async fn each_problem_has_a_finding() {
     server.ctl(&["clear_policy", "all"]);
     let has_no_policy = |codes: &[&str]| !codes.contains(&"rabbitmq.policy");
     poll_check(&*managed, has_no_policy, "the end of the policy").await;
-    // Another virtual host has queues of the same names.
     let mut other = config.clone();
     other.url = Secret::new(server.vhost("other"));
     let other = open(&other).await;
@@ -116,7 +114,6 @@ async fn each_problem_has_a_finding() {
     assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
-    // `check` sends its test message through this queue.
     delete_queues(&RabbitConfig::new(server.url()), &["dq.v1.l0.1"]).await;
     let stalled = wait_for(&*backend, "rabbitmq.ladder").await;
     assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");

@@ -8,8 +8,7 @@ use dq_core::config::QueueSettings;
 use dq_core::{Cancelled, Due, JobId, NewJob};
 
 use crate::fixture::{
-    SkewedClock, by_id, config, connect_with_clock, job, retry, start_runner_with, stats,
-    wait_until,
+    SkewedClock, TestRunner, by_id, config, connect_with_clock, job, retry, stats, wait_until,
 };
 
 /// The jobs run for longer than a third of their leases, so these are renewed.
@@ -24,7 +23,7 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     for skew in [MINUTE, 0, -MINUTE] {
         let clock = Arc::new(SkewedClock(skew));
         let backend = connect_with_clock(&config, clock).await.unwrap();
-        runners.push(start_runner_with(&backend, "q", run_time, settings.clone()).await);
+        runners.push(TestRunner::start_with(&backend, &["q"], run_time, settings.clone()).await);
         backends.push(backend);
     }
     let mut answers: HashMap<JobId, Cancelled> = HashMap::new();
@@ -37,7 +36,6 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     };
     let mut jobs = Vec::new();
     for index in 0..JOBS {
-        // Every sixth is cancelled before it is due.
         let millis = if index % 6 == 0 { 3_600_000 } else { index as u64 * 37 % 2_000 };
         let mut new = job("q");
         new.due = Due::After(Duration::from_millis(millis));

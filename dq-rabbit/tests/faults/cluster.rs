@@ -25,7 +25,6 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     config
 }
 
-/// Blocks another thread.
 async fn with<T: Send + 'static>(
     cluster: &Arc<RabbitCluster>,
     call: impl FnOnce(&RabbitCluster) -> T + Send + 'static,
@@ -68,7 +67,6 @@ async fn expect_all_done(
     .await;
 }
 
-/// The management API lags behind.
 async fn wait_for_replicas(backend: &Arc<dyn Backend>, are_down: bool) {
     wait_until(&format!("replicas are down: {are_down}"), async || {
         let findings = backend.check().await;
@@ -89,7 +87,6 @@ async fn losing_one_node_loses_no_job() {
     let producer = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
 
-    // It may be the leader of the log.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     with(&cluster, |it| it.nodes()[1].kill()).await;
     jobs.extend(schedule_jobs(&producer, 2_000, 2_000).await);
@@ -115,7 +112,7 @@ async fn losing_one_node_loses_no_job() {
 /// Without their node, declaring and consuming classic queues fails, and their messages are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn losing_the_node_of_classic_queues_stops_no_job() {
-    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let cluster = Arc::new(blocking(|| RabbitMq::options().start_cluster(3)).await);
     // On the connection's node.
     let classic = |first| {
         let mut config = config_for(&cluster, first);
@@ -139,7 +136,6 @@ async fn losing_the_node_of_classic_queues_stops_no_job() {
 }
 
 fn newest_stream(cluster: &RabbitCluster) -> u32 {
-    // This node is never stopped.
     let queues = cluster.nodes()[0].ctl(&["-q", "list_queues", "name"]);
     let numbers = queues.lines().filter_map(|name| name.strip_prefix("dq.v1.log.")?.parse().ok());
     numbers.max().unwrap_or_default()
@@ -172,7 +168,7 @@ async fn fill_log(backend: Arc<dyn Backend>, stop: CancellationToken) -> Vec<New
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_goes_from_stream_to_stream_while_nodes_fail() {
-    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let cluster = Arc::new(blocking(|| RabbitMq::options().start_cluster(3)).await);
     let small = |first| {
         let mut config = config_for(&cluster, first);
         config.ladder = LadderKind::None;

@@ -18,7 +18,6 @@ async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout(
     assert!(error.is_retryable());
     assert_eq!(error.failed_operation(), "connect");
 
-    // With a long timeout, connecting waits for the broker.
     config.response_timeout = Duration::from_secs(150);
     let starting = tokio::spawn(blocking({
         let server = Arc::clone(&server);

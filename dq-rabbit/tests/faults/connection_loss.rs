@@ -8,7 +8,6 @@ use crate::fixture::{blocking, close_connections, config, open, poll, queue, wai
 
 const VHOST: &str = "lost-tasks";
 
-/// The broker's process for the channel that consumes the queue.
 fn consuming_channel() -> Option<String> {
     let list = ["-q", "list_consumers", "-p", VHOST, "queue_name", "channel_pid"];
     let listed = shared_rabbitmq().ctl(&list);

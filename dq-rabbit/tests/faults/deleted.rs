@@ -80,7 +80,6 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let mut due_soon = schedule_jobs(&backend, 12_000).await;
     let far = in_an_hour(job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
-    // Without a message, because it is due at once.
     backend.schedule(vec![job("unserved")]).await.unwrap();
 
     for round in 0..2 {

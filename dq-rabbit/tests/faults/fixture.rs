@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::config::{Environment, QueueSettings, Secret};
+use dq_core::config::{Environment, Secret};
 use dq_core::{
     Backend, Claimed, Clock, Entropy, Finding, HistoryLimit, HistoryLimits, Result, SystemClock,
     Timestamp, async_trait,
@@ -25,14 +25,12 @@ pub(crate) use dq_testkit::fixture::{
     in_an_hour, job, poll, queue, retry, stats, wait_until,
 };
 
-/// Longer than any test.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(3_600);
 
 /// A virtual host of the shared server. Classic queues cost least; other tests have quorum queues.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
     let mut config = RabbitConfig::new(shared_rabbitmq().vhost(vhost));
     config.queues = QueueKind::Classic;
-    // Longer than any call takes on a busy machine.
     config.response_timeout = Duration::from_secs(30);
     config
 }
@@ -65,7 +63,6 @@ pub(crate) async fn open(config: &RabbitConfig) -> Arc<dyn Backend> {
     retry(|| connect(config)).await
 }
 
-/// The settings, with a proxy on the way to the shared server.
 pub(crate) async fn by_proxy(config: &RabbitConfig) -> (TcpProxy, RabbitConfig) {
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     let mut config = config.clone();
@@ -103,12 +100,10 @@ pub(crate) async fn wait_until_done(backend: &dyn Backend, name: &str, jobs: u64
     wait_until(&what, async || stats(backend, name).await.totals.unwrap().done == jobs).await;
 }
 
-/// What `check` finds with this code.
 pub(crate) async fn finding(backend: &dyn Backend, code: &str) -> Option<Finding> {
     backend.check().await.into_iter().find(|finding| finding.code == code)
 }
 
-/// The system clock, ahead by this many milliseconds.
 #[derive(Debug)]
 pub(crate) struct SkewedClock(pub(crate) i64);
 
@@ -137,7 +132,6 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Closes all connections to a virtual host at the broker. Returns how many.
 pub(crate) fn close_connections(vhost: &str) -> usize {
     // A connection may end meanwhile; `catch` then gives neither a list nor a closed connection.
     let closed = shared_rabbitmq().eval(&format!(
@@ -209,13 +203,4 @@ pub(crate) async fn publish(
 
 pub(crate) async fn start_runner(backend: &Arc<dyn Backend>, name: &str) -> TestRunner {
     TestRunner::start(backend, &[name]).await
-}
-
-pub(crate) async fn start_runner_with(
-    backend: &Arc<dyn Backend>,
-    name: &str,
-    duration: Duration,
-    settings: QueueSettings,
-) -> TestRunner {
-    TestRunner::start_with(backend, &[name], duration, settings).await
 }

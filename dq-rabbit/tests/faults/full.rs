@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{BrowseParams, ErrorKind, JobState, Operation};
-use dq_servers::RabbitMq;
 
-use crate::fixture::{config_for, finding, in_an_hour, job, open, queue};
+use crate::fixture::{config, finding, in_an_hour, job, open, queue};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
     const PAYLOAD: usize = 512 * 1024;
-    let server = RabbitMq::start();
-    let mut config = config_for(&server);
+    let mut config = config("full");
     config.log_size_mib = 16;
     config.response_timeout = Duration::from_secs(60);
     let processes = [open(&config).await, open(&config).await];

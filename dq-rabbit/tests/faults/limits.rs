@@ -14,7 +14,6 @@ use crate::fixture::{
 
 const WORDS: [&str; 2] = ["is reached", "set_vhost_limits"];
 
-/// As `rabbitmqctl set_vhost_limits` does.
 async fn limit(vhost: &'static str, name: &str, limit: u32) {
     let set = format!(
         r#"rabbit_vhost_limit:parse_set(<<"{vhost}">>, <<"{{\"{name}\": {limit}}}">>, <<"dq">>)"#
@@ -58,7 +57,6 @@ async fn the_next_stream_is_declared_once_the_queue_limit_is_lifted() {
     let config = small(VHOST);
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
-    // So that the runner's queue is declared.
     let first = after(1_500, job("q"));
     retry(|| backend.schedule(vec![first.clone()])).await;
     runner.expect_each_once(&[first]).await;
@@ -91,7 +89,6 @@ async fn runs_once_lifted(vhost: &'static str, connections: u32) {
     let before = after(1_500, job("q"));
     retry(|| scheduling.schedule(vec![before.clone()])).await;
     runner.expect_each_once(&[before]).await;
-    // Open connections go on.
     limit(vhost, "max-connections", connections).await;
     let jobs: Vec<NewJob> = (0..20).map(|n| after(4_000 + 50 * n, job("q"))).collect();
     let due = SystemClock.now() + Duration::from_secs(6);

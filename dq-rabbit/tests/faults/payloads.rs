@@ -16,7 +16,6 @@ fn with_headers(mut job: NewJob) -> NewJob {
     job
 }
 
-/// Claims the job, which must have this payload, and settles it.
 async fn settle(backend: &dyn Backend, payload: &str, verdict: Verdict) {
     let claimed = claim_until_some(backend, "q", LONG_LEASE).await;
     let leased = &claimed.jobs[0];

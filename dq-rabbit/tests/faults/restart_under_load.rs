@@ -7,7 +7,7 @@ use dq_core::config::QueueSettings;
 use dq_servers::{RabbitMq, RabbitOptions};
 
 use crate::fixture::{
-    after, blocking, config_for, job, open, retry, start_runner_with, stats, wait_until_done,
+    TestRunner, after, blocking, config_for, job, open, retry, stats, wait_until_done,
 };
 
 const JOBS: u64 = 3_000;
@@ -26,7 +26,7 @@ async fn run_with_restart(options: RabbitOptions, stop: fn(&RabbitMq)) {
     let server = Arc::new(options.start());
     let backend = open(&config_for(&server)).await;
     let settings = QueueSettings::new().concurrency(CONCURRENCY);
-    let mut runner = start_runner_with(&backend, "q", Duration::ZERO, settings).await;
+    let mut runner = TestRunner::start_with(&backend, &["q"], Duration::ZERO, settings).await;
     // Even jobs are due within five seconds from the stop, so their messages are expiring. Odd ones
     // are due eight seconds later, and their messages are in the ladder.
     let due = |n| FIRST_DUE + n * 5_000 / JOBS + 8_000 * (n % 2);

@@ -15,10 +15,8 @@ use crate::fixture::{
 };
 
 const ALL: &str = r"^dq\.v1\.";
-/// `check` needs it to test the ladder.
 const CANARY: &str = r"^dq\.v1\.canary\.";
 
-/// A user of its own virtual host.
 struct Tenant {
     vhost: &'static str,
     config: RabbitConfig,
@@ -83,7 +81,6 @@ async fn the_documented_permissions_are_sufficient() {
     tenant.grant(ALL, ALL, ALL);
     use_backend(open(&tenant.config).await, &[]).await;
 
-    // Everything is declared now.
     tenant.grant("", ALL, ALL);
     let backend = open(&tenant.with_topology(TopologyMode::Passive)).await;
     let untested = use_backend(backend, &["rabbitmq.ladder-untested"]).await.remove(0);

@@ -22,11 +22,9 @@ async fn refused_connections_fail_at_once() {
         let began = Instant::now();
         let mut config = config_for(format!("amqp://{login}@{}/{vhost}", server.address()));
         config.prefix = "my.shop".to_owned();
-        let error = connect(&config).channel("declare").await.unwrap_err();
-        assert_error(&error, ErrorKind::Config, &words);
+        let error =
+            assert_error(connect(&config).channel("declare").await, ErrorKind::Config, &words);
         assert_eq!(error.failed_operation(), "connect", "{error}");
-        let text = error.to_string();
-        assert!(!text.contains("hunter2") && !text.contains("secret"), "{text}");
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 }
@@ -41,16 +39,17 @@ async fn tls_needs_a_trusted_certificate_and_the_tls_port() {
         connect(&config).channel("connect").await.map(drop)
     };
     let (tls, ca) = (server.url(), Some(server.ca()));
-    let error = connected(tls.clone(), None).await.unwrap_err();
-    assert_error(&error, ErrorKind::Config, &["certificate", "`ca`"]);
+    assert_error(connected(tls.clone(), None).await, ErrorKind::Config, &["certificate", "`ca`"]);
     connected(tls.clone(), ca.clone()).await.unwrap();
 
     let without_tls = shared_rabbitmq().url().replace("amqp://", "amqps://");
-    let error = connected(without_tls, ca).await.unwrap_err();
-    assert_error(&error, ErrorKind::Unavailable, &["amqp://"]);
+    assert_error(connected(without_tls, ca).await, ErrorKind::Unavailable, &["amqp://"]);
 
-    let error = connected(tls.replace("amqps://", "amqp://"), None).await.unwrap_err();
-    assert_error(&error, ErrorKind::Config, &["amqps://"]);
+    assert_error(
+        connected(tls.replace("amqps://", "amqp://"), None).await,
+        ErrorKind::Config,
+        &["amqps://"],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,6 +61,5 @@ async fn a_broker_without_streams_is_rejected_with_the_feature_flag() {
         // This version always supports streams.
         return prepared.unwrap();
     }
-    let error = prepared.unwrap_err();
-    assert_error(&error, ErrorKind::Incompatible, &["stream_queue", "enable_feature_flag"]);
+    assert_error(prepared, ErrorKind::Incompatible, &["stream_queue", "enable_feature_flag"]);
 }

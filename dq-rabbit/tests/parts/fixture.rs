@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, Entropy, Error, Finding, QueueName};
+use dq_core::{Backend, Entropy, Finding};
 use dq_servers::shared_rabbitmq;
 
 use crate::RabbitBackend;
 use crate::config::RabbitConfig;
-use crate::connect::{AmqpConnection, Broker};
+use crate::connect::AmqpConnection;
 use crate::topology::Topology;
+
+pub(super) use dq_testkit::fixture::{assert_error, queue};
 
 pub(super) fn config(vhost: &str) -> RabbitConfig {
     config_for(shared_rabbitmq().vhost(vhost))
@@ -17,15 +19,13 @@ pub(super) fn config(vhost: &str) -> RabbitConfig {
 
 pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
-    // Declaring takes long on a busy machine.
     config.response_timeout = Duration::from_secs(60);
     config
 }
 
 pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     config.validate().unwrap();
-    let settings = config.broker().unwrap();
-    let broker = Broker::new(&settings, Arc::new(Entropy::seeded(1))).unwrap();
+    let broker = config.broker(Arc::new(Entropy::seeded(1))).unwrap();
     Arc::new(AmqpConnection::start(Arc::new(broker), "test"))
 }
 
@@ -39,21 +39,6 @@ pub(super) async fn declare_all(topology: &Topology) -> dq_core::Result<()> {
     topology.declare_messages().await
 }
 
-pub(super) fn queue(name: &str) -> QueueName {
-    QueueName::new(name).unwrap()
-}
-
-/// What `check` finds with this code.
 pub(super) async fn finding(backend: &RabbitBackend, code: &str) -> Option<Finding> {
     backend.check().await.into_iter().find(|finding| finding.code == code)
-}
-
-pub(super) fn assert_error(error: &Error, kind: dq_core::ErrorKind, words: &[&str]) {
-    let text = error.to_string();
-    println!("{text}");
-    assert_eq!(error.kind(), kind, "{text}");
-    for word in words {
-        assert!(text.contains(word), "{word} is not in: {text}");
-    }
-    assert!(error.remedy_text().is_some(), "{text}");
 }

@@ -132,7 +132,7 @@ async fn an_entry_that_must_be_understood_stops_all_calls() {
     let pause = || backend.operate(Operation::Pause { queue: &name });
     wait_until("the entry is read", async || pause().await.is_err()).await;
     let remedy = ["kind 1000", "newer"];
-    assert_error(&pause().await.unwrap_err(), ErrorKind::Incompatible, &remedy);
-    assert_error(&open(&config).await.unwrap_err(), ErrorKind::Incompatible, &remedy);
-    assert_error(&backend.close().await.unwrap_err(), ErrorKind::Incompatible, &remedy);
+    assert_error(pause().await, ErrorKind::Incompatible, &remedy);
+    assert_error(open(&config).await, ErrorKind::Incompatible, &remedy);
+    assert_error(backend.close().await, ErrorKind::Incompatible, &remedy);
 }

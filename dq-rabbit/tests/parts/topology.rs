@@ -28,15 +28,21 @@ async fn declaring_is_idempotent_and_passive_mode_names_missing_objects() {
     let (connection, topology) = super::fixture::topology(&config);
     declare_all(&topology).await.unwrap();
     topology.declare_ready(&queue("orders.new #1")).await.unwrap();
-    let error = topology.declare_ready(&queue("mail")).await.unwrap_err();
-    assert_error(&error, ErrorKind::Config, &["queue dq.v1.q.mail", "`topology`"]);
+    assert_error(
+        topology.declare_ready(&queue("mail")).await,
+        ErrorKind::Config,
+        &["queue dq.v1.q.mail", "`topology`"],
+    );
 
     let channel = connection.channel("test").await.unwrap().inner().clone();
     for name in ["dq.v1.l1.7", "dq.v1.log"] {
         channel.queue_delete(name.into(), QueueDeleteOptions::default()).await.unwrap();
     }
-    let error = declare_all(&topology).await.unwrap_err();
-    assert_error(&error, ErrorKind::Config, &["queue dq.v1.log, queue dq.v1.l1.7"]);
+    assert_error(
+        declare_all(&topology).await,
+        ErrorKind::Config,
+        &["queue dq.v1.log, queue dq.v1.l1.7"],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,9 +54,8 @@ async fn argument_mismatches_name_both_values() {
 
     config.queues = QueueKind::Quorum;
     let (_connection, quorum) = super::fixture::topology(&config);
-    let error = declare_all(&quorum).await.unwrap_err();
     let words = ["queue 'dq.v1.orphan'", "`x-queue-type`", "classic", "quorum", "`prefix`"];
-    assert_error(&error, ErrorKind::Incompatible, &words);
+    assert_error(declare_all(&quorum).await, ErrorKind::Incompatible, &words);
 
     config.queues = QueueKind::Classic;
     config.log_size_mib = 32;
@@ -60,9 +65,8 @@ async fn argument_mismatches_name_both_values() {
     let channel = connection.channel("test").await.unwrap().inner().clone();
     let options = QueueDeclareOptions::durable();
     channel.queue_declare("dq.v1.q.mail".into(), options, FieldTable::default()).await.unwrap();
-    let error = topology.declare_ready(&queue("mail")).await.unwrap_err();
     let words = ["x-dead-letter-exchange", "none", "dq.v1.dead"];
-    assert_error(&error, ErrorKind::Incompatible, &words);
+    assert_error(topology.declare_ready(&queue("mail")).await, ErrorKind::Incompatible, &words);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +74,11 @@ async fn a_missing_plugin_is_reported() {
     let mut config = config("plugin");
     config.topology = TopologyMode::Plugin;
     let (connection, topology) = topology(&config);
-    let error = declare_all(&topology).await.unwrap_err();
-    assert_error(&error, ErrorKind::Incompatible, &["rabbitmq_delayed_message_exchange"]);
+    assert_error(
+        declare_all(&topology).await,
+        ErrorKind::Incompatible,
+        &["rabbitmq_delayed_message_exchange"],
+    );
     // Brokers before 4.0 close the whole connection.
     connection.channel("test").await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,49 +17,30 @@ const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:p
 /// A cluster normally notices within this time that a partition has ended.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
-/// The right to run a cluster: one at a time on the machine, because two starve each other on two
-/// processors, and their queues elect no leaders for minutes. The lock of a file, so that it counts
-/// between test programs, and ends with them.
-#[derive(Debug)]
-pub(super) struct Turn {
-    _locked: File,
-}
-
-impl Turn {
-    /// Waits until no other cluster runs.
-    pub(super) fn take() -> Self {
-        let dir = unpacked_programs();
-        let lock = || {
-            fs::create_dir_all(&dir)?;
-            let file = File::create(dir.join("rabbitmq-cluster.lock"))?;
-            file.lock()?;
-            Ok(Self { _locked: file })
-        };
-        lock().unwrap_or_else(|error: io::Error| panic!("no lock in {}: {error}", dir.display()))
-    }
+/// Waits until no other cluster runs on the machine, and locks a file: two clusters starve each other
+/// on two processors, and their queues elect no leaders for minutes.
+pub(super) fn take_turn() -> File {
+    let dir = unpacked_programs();
+    let lock = || {
+        fs::create_dir_all(&dir)?;
+        let file = File::create(dir.join("rabbitmq-cluster.lock"))?;
+        file.lock()?;
+        Ok(file)
+    };
+    lock().unwrap_or_else(|error: io::Error| panic!("no lock in {}: {error}", dir.display()))
 }
 
 /// A RabbitMQ cluster. Dropping it ends its nodes. One runs at a time: the next start waits.
 #[derive(Debug)]
 pub struct RabbitCluster {
-    nodes: Vec<RabbitMq>,
+    pub(super) nodes: Vec<RabbitMq>,
     /// Indexes of nodes that are separated from all others.
-    partitioned: Mutex<BTreeSet<usize>>,
+    pub(super) partitioned: Mutex<BTreeSet<usize>>,
     /// The last field, so that the nodes end first.
-    _turn: Turn,
+    pub(super) _turn: File,
 }
 
 impl RabbitCluster {
-    /// Starts a cluster with default settings; see
-    /// [`RabbitOptions::start_cluster`](crate::RabbitOptions::start_cluster).
-    pub fn start(nodes: usize) -> Self {
-        RabbitMq::options().start_cluster(nodes)
-    }
-
-    pub(super) fn new(nodes: Vec<RabbitMq>, turn: Turn) -> Self {
-        Self { nodes, partitioned: Mutex::default(), _turn: turn }
-    }
-
     /// Returns the nodes.
     pub fn nodes(&self) -> &[RabbitMq] {
         &self.nodes
@@ -67,8 +48,7 @@ impl RabbitCluster {
 
     /// Separates a node from all others until [`heal`](Self::heal).
     ///
-    /// Clients can still reach it. Nodes that you separate one by one are also apart from each
-    /// other.
+    /// Clients can still reach it. Nodes that you separate are also apart from each other.
     pub fn partition(&self, index: usize) {
         let node = &self.nodes[index];
         // Nodes with different cookies reject each other.
@@ -83,12 +63,12 @@ impl RabbitCluster {
             let is_connected = format!("lists:member('{}', nodes())", node.node());
             wait_for_value(other, &is_connected, "false");
         }
-        self.partitioned().insert(index);
+        self.partitioned.lock().unwrap().insert(index);
     }
 
     /// Reconnects and restarts the partitioned nodes, so that they adopt the others' state.
     pub fn heal(&self) {
-        let partitioned = std::mem::take(&mut *self.partitioned());
+        let partitioned = std::mem::take(&mut *self.partitioned.lock().unwrap());
         for &index in &partitioned {
             for other in self.others(index) {
                 let other = other.node();
@@ -139,16 +119,15 @@ impl RabbitCluster {
             thread::sleep(Duration::from_millis(20));
         }
         // After `pause_minority` ends, a node counts as running before it accepts connections.
-        self.nodes.iter().for_each(RabbitMq::expect_ready);
+        for node in &self.nodes {
+            node.wait_until_ready()
+                .unwrap_or_else(|reason| panic!("RabbitMQ is not ready: {reason}"));
+        }
     }
 
     fn others(&self, index: usize) -> impl Iterator<Item = &RabbitMq> {
         let others = self.nodes.iter().enumerate().filter(move |(other, _)| *other != index);
         others.map(|(_, node)| node)
-    }
-
-    fn partitioned(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.partitioned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,7 +142,6 @@ fn reset_state(node: &RabbitMq) {
     }
 }
 
-/// Evaluates an Erlang expression on a node until it has the value.
 fn wait_for_value(node: &RabbitMq, expression: &str, value: &str) {
     retry(|| {
         let seen = node.try_eval(expression);

@@ -6,12 +6,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 
 use crate::port;
-use crate::process::Process;
+use crate::process::{Process, start_on_free_port};
 use crate::rabbitmq::installation::Installation;
 use crate::watchdog::Watchdog;
-
-/// Another process may take epmd's port first.
-const ATTEMPTS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct ClusterIdentity {
@@ -26,9 +23,7 @@ pub(super) struct ClusterIdentity {
 impl ClusterIdentity {
     pub(super) fn start() -> Self {
         let installation = Installation::find();
-        let (epmd, daemon) = (0..ATTEMPTS)
-            .find_map(|_| start_epmd(&installation))
-            .unwrap_or_else(|| panic!("epmd does not start on {ATTEMPTS} different ports"));
+        let (epmd, daemon) = start_on_free_port("epmd", || start_epmd(&installation));
         let random = RandomState::new();
         let name = format!("dq-{:08x}", random.hash_one("name") as u32);
         let cookie = format!("{:016x}", random.hash_one("cookie"));
@@ -46,16 +41,17 @@ impl ClusterIdentity {
     }
 }
 
-/// Runs epmd in the foreground, on 127.0.0.1 only. `None` if another process took its port first.
-fn start_epmd(installation: &Installation) -> Option<(u16, Process)> {
+/// Runs epmd in the foreground, on 127.0.0.1 only.
+fn start_epmd(installation: &Installation) -> Result<(u16, Process), String> {
     let port = port::free();
     let arguments =
         ["-address".into(), "127.0.0.1".into(), "-port".into(), port.to_string().into()];
     let watchdog = Watchdog::start("dq-epmd-");
-    let process = Process::new(watchdog, installation.epmd(), arguments.into());
+    let process =
+        Process::new(watchdog, installation.program("epmd", Vec::new()), arguments.into());
     process.start();
-    let replies = process.wait_until_ready(|| {
+    process.wait_until_ready(|| {
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|error| error.to_string())
-    });
-    replies.is_ok().then_some((port, process))
+    })?;
+    Ok((port, process))
 }

@@ -1,8 +1,7 @@
 //! Finds RabbitMQ and its Erlang, and starts their programs.
 //!
-//! Debian's scripts are unsuitable: `rabbitmq-server` requires root or the user `rabbitmq`, and
-//! `erl` works only in `/usr/lib/erlang`. Here every path is in the environment, so an unpacked
-//! tree runs from any directory.
+//! Debian's scripts require root or the user `rabbitmq`, and the directory `/usr/lib/erlang`. Here
+//! every path is in the environment, so an unpacked tree runs from any directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -86,7 +85,6 @@ impl Installation {
         output.is_ok_and(|output| output.status.success())
     }
 
-    /// The Erlang emulator.
     pub(crate) fn erl(&self, environment: Vec<(&'static str, OsString)>) -> Program {
         let mut program = self.program("erlexec", environment);
         let plugins = self.home.join("plugins");
@@ -103,22 +101,16 @@ impl Installation {
         program
     }
 
-    /// Evaluates expressions on a running node.
-    pub(crate) fn erl_call(&self, environment: Vec<(&'static str, OsString)>) -> Program {
-        self.program("erl_call", environment)
-    }
-
-    /// Erlang's port mapper daemon.
-    pub(crate) fn epmd(&self) -> Program {
-        self.program("epmd", Vec::new())
-    }
-
     pub(crate) fn ctl(&self) -> PathBuf {
         self.home.join("escript/rabbitmqctl")
     }
 
     /// A program of Erlang with only this environment.
-    fn program(&self, name: &str, mut environment: Vec<(&'static str, OsString)>) -> Program {
+    pub(crate) fn program(
+        &self,
+        name: &str,
+        mut environment: Vec<(&'static str, OsString)>,
+    ) -> Program {
         // RabbitMQ's tools print a warning with any other locale.
         environment.push(("LC_ALL", "C.UTF-8".into()));
         Program {
@@ -143,7 +135,6 @@ fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
     bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
 }
 
-/// RabbitMQ's root below a directory `lib`.
 fn home(lib: &Path) -> Option<PathBuf> {
     versioned(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
 }
@@ -152,7 +143,7 @@ fn is_home(dir: &Path) -> bool {
     dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
 }
 
-/// The directory entry with the prefix. A package installs one version.
+/// Finds the directory entry with the prefix. A package installs one version.
 fn versioned(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let has_prefix = |path: &PathBuf| {

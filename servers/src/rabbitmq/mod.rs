@@ -2,7 +2,6 @@
 
 mod cluster;
 mod cluster_identity;
-mod handshake;
 mod installation;
 mod options;
 mod server;

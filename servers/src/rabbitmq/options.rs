@@ -1,24 +1,23 @@
 //! Settings for private RabbitMQ servers and clusters.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::port;
 use crate::process::{Process, start_on_free_port};
-use crate::rabbitmq::cluster::{RabbitCluster, Turn};
+use crate::rabbitmq::cluster::{RabbitCluster, take_turn};
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 use crate::rabbitmq::server::{PASSWORD, RabbitMq, USER};
-use crate::rabbitmq::tools::{LOOPBACK, Tools};
+use crate::rabbitmq::tools::{LOOPBACK, environment};
 use crate::tls::{self, CA_CERTIFICATE, CERTIFICATE, KEY};
 use crate::watchdog::Watchdog;
 
-/// Limits with which a test fails neither on a nearly full disk nor because earlier tests declared thousands of
-/// queues: with 512 MB, a memory alarm stopped the last trials of a long run.
+/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a run.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "2GB"),
     ("disk_free_limit.absolute", "10MB"),
@@ -27,7 +26,8 @@ const DEFAULTS: [(&str, &str); 5] = [
     ("log.file", "false"),
 ];
 
-/// Recommended for at-least-once dead-lettering. The stock values are 180000 and 32.
+/// The defaults of `advanced.config`, recommended for at-least-once dead-lettering. The stock values
+/// are 180000 and 32.
 const RECOMMENDED: [(&str, &str); 2] = [
     ("dead_letter_worker_publisher_confirm_timeout", "5000"),
     ("dead_letter_worker_consumer_prefetch", "512"),
@@ -45,13 +45,11 @@ const ARGUMENTS: &str = "-noinput -s rabbit boot -boot start_sasl -start_epmd fa
 const INETRC: &str = "{lookup, [file]}.\n{host, {127,0,0,1}, [\"localhost\"]}.\n";
 
 /// Settings for a private RabbitMQ server; created by [`RabbitMq::options`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RabbitOptions {
-    settings: Vec<(String, String)>,
-    advanced: Vec<[String; 3]>,
-    plugins: Vec<String>,
-    disabled_flags: Vec<String>,
-    stock: bool,
+    settings: BTreeMap<String, String>,
+    advanced: BTreeMap<String, String>,
+    disabled_flag: Option<String>,
     tls: bool,
     management: bool,
 }
@@ -59,52 +57,41 @@ pub struct RabbitOptions {
 impl RabbitOptions {
     /// Sets a key in `rabbitmq.conf` to a literal value. The last value counts.
     pub fn set(mut self, key: &str, value: &str) -> Self {
-        self.settings.retain(|(name, _)| name != key);
-        self.settings.push((key.to_owned(), value.to_owned()));
+        self.settings.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// Sets an Erlang application's key in `advanced.config` to an Erlang term.
-    ///
-    /// The last value counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
-    pub fn advanced(mut self, application: &str, key: &str, term: &str) -> Self {
-        self.advanced.retain(|[app, name, _]| (&**app, &**name) != (application, key));
-        self.advanced.push([application, key, term].map(str::to_owned));
+    /// Sets a key of the application `rabbit` in `advanced.config` to an Erlang term. The last value
+    /// counts.
+    pub fn advanced(mut self, key: &str, term: &str) -> Self {
+        self.advanced.insert(key.to_owned(), term.to_owned());
         self
     }
 
     /// Omits the `advanced.config` settings that are recommended for delayed jobs.
     pub fn stock(mut self) -> Self {
-        self.stock = true;
-        self
-    }
-
-    /// Enables an installed plugin.
-    pub fn plugin(mut self, name: &str) -> Self {
-        self.plugins.push(name.to_owned());
+        self.advanced
+            .retain(|key, _| RECOMMENDED.iter().all(|(recommended, _)| recommended != key));
         self
     }
 
     /// Enables the management plugin: [`RabbitMq::management_url`].
     pub fn management(mut self) -> Self {
         self.management = true;
-        self.plugin("rabbitmq_management")
+        self
     }
 
     /// Adds a TLS port, which the URL then has, with a certificate from a private CA:
     /// [`RabbitMq::ca`].
-    ///
-    /// All nodes in a cluster share the certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Leaves a feature flag such as `stream_queue` disabled, as on an upgraded server.
-    ///
-    /// All other flags are enabled, as on a new server, and so is a flag that the version requires.
+    /// Leaves a feature flag such as `stream_queue` disabled, as on an upgraded server, unless the
+    /// version requires it.
     pub fn without_feature_flag(mut self, name: &str) -> Self {
-        self.disabled_flags.push(name.to_owned());
+        self.disabled_flag = Some(name.to_owned());
         self
     }
 
@@ -115,8 +102,9 @@ impl RabbitOptions {
 
     /// Starts a cluster and waits until each node sees all others running.
     pub fn start_cluster(self, nodes: usize) -> RabbitCluster {
-        let turn = Turn::take();
-        let cluster = RabbitCluster::new(self.start_nodes(nodes), turn);
+        let turn = take_turn();
+        let nodes = self.start_nodes(nodes);
+        let cluster = RabbitCluster { nodes, partitioned: Mutex::default(), _turn: turn };
         cluster.wait_until_healthy();
         cluster
     }
@@ -138,11 +126,18 @@ impl RabbitOptions {
         first.wait_until_ready()?;
         others.iter().for_each(|node| node.process.start());
         others.iter().try_for_each(RabbitMq::wait_until_ready)?;
-        self.enable_flags(first);
+        // Without `disabled_flag`, the server has enabled all flags at its start.
+        if let Some(unwanted) = &self.disabled_flag {
+            first.eval(&format!(
+                "[ok = rabbit_feature_flags:enable(Flag) || \
+                 Flag <- maps:keys(rabbit_feature_flags:list(disabled)) -- [{unwanted}], \
+                 rabbit_feature_flags:get_stability(Flag) =/= experimental]"
+            ));
+        }
         Ok(nodes)
     }
 
-    /// Prepares a node with its own directory and ports. Later nodes join the first one.
+    /// Prepares a node with its own directory and ports.
     fn create_node(&self, identity: &Arc<ClusterIdentity>, number: usize) -> RabbitMq {
         let watchdog = Watchdog::start("dq-rabbitmq-");
         let dir = watchdog.dir().to_owned();
@@ -158,22 +153,25 @@ impl RabbitOptions {
                 let _ = writeln!(settings, "{key} = {}", identity.node(peer));
             }
         }
-        let plugins = format!("[{}].\n", self.plugins.join(","));
+        let plugins = if self.management { "[rabbitmq_management].\n" } else { "[].\n" };
         for (file, text, mode) in [
             ("rabbitmq.conf", &*settings, 0o600),
             ("advanced.config", &self.advanced_config(), 0o600),
-            ("enabled_plugins", &plugins, 0o600),
+            ("enabled_plugins", plugins, 0o600),
             ("inetrc", INETRC, 0o600),
             // Erlang rejects a cookie that other users can read.
             (".erlang.cookie", &identity.cookie, 0o400),
         ] {
-            write(&dir.join(file), text, mode);
+            let mut options = File::options();
+            let written = options.create_new(true).write(true).mode(mode).open(dir.join(file));
+            let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+            written.unwrap_or_else(|error| panic!("{file} cannot be written: {error}"));
         }
 
-        let environment = Tools { identity, node: &node, dir: &dir }.environment();
+        let environment = environment(identity, &node, &dir);
         let mut server = identity.installation.erl(environment);
-        if !self.disabled_flags.is_empty() {
-            // The node starts without optional flags; `enable_flags` then enables all wanted ones.
+        if self.disabled_flag.is_some() {
+            // The node starts without optional flags; the wanted ones are enabled later.
             let none = ("RABBITMQ_FEATURE_FLAGS", OsString::new());
             server.environment.get_or_insert_default().push(none);
         }
@@ -183,7 +181,6 @@ impl RabbitOptions {
         RabbitMq { process, identity: identity.clone(), node, port, tls, management }
     }
 
-    /// The text of `rabbitmq.conf`. Settings that the caller has set replace the defaults.
     fn configuration(
         &self,
         identity: &ClusterIdentity,
@@ -210,40 +207,15 @@ impl RabbitOptions {
         if let Some(port) = management {
             let _ = write!(text, "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
         }
-        let is_set = |name: &str| self.settings.iter().any(|(key, _)| key == name);
-        let defaults = DEFAULTS.into_iter().filter(|(key, _)| !is_set(key));
-        let own = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        for (key, value) in defaults.chain(own) {
+        for (key, value) in &self.settings {
             let _ = writeln!(text, "{key} = {value}");
         }
         text
     }
 
-    /// The text of `advanced.config`. Each application has one group, because RabbitMQ uses only the last group.
     fn advanced_config(&self) -> String {
-        let mut settings = self.advanced.clone();
-        let is_set =
-            |name: &str| self.advanced.iter().any(|[app, key, _]| app == "rabbit" && key == name);
-        let recommended = RECOMMENDED.into_iter().filter(|(key, _)| !self.stock && !is_set(key));
-        settings.extend(recommended.map(|(key, term)| ["rabbit", key, term].map(str::to_owned)));
-        settings.sort();
-        let groups = settings.chunk_by(|one, other| one[0] == other[0]).map(|group| {
-            let terms = group.iter().map(|[_, key, term]| format!("{{{key},{term}}}"));
-            format!("{{{},[{}]}}", group[0][0], terms.collect::<Vec<_>>().join(","))
-        });
-        format!("[{}].\n", groups.collect::<Vec<_>>().join(","))
-    }
-
-    /// Without `disabled_flags`, the server enables all flags at its start.
-    fn enable_flags(&self, rabbit: &RabbitMq) {
-        if !self.disabled_flags.is_empty() {
-            let unwanted = self.disabled_flags.join(",");
-            rabbit.eval(&format!(
-                "[ok = rabbit_feature_flags:enable(Flag) || \
-                 Flag <- maps:keys(rabbit_feature_flags:list(disabled)) -- [{unwanted}], \
-                 rabbit_feature_flags:get_stability(Flag) =/= experimental]"
-            ));
-        }
+        let terms = self.advanced.iter().map(|(key, term)| format!("{{{key},{term}}}"));
+        format!("[{{rabbit,[{}]}}].\n", terms.collect::<Vec<_>>().join(","))
     }
 }
 
@@ -255,7 +227,14 @@ impl RabbitMq {
 
     /// Returns settings for a server.
     pub fn options() -> RabbitOptions {
-        RabbitOptions::default()
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        RabbitOptions {
+            settings: DEFAULTS.map(owned).into(),
+            advanced: RECOMMENDED.map(owned).into(),
+            disabled_flag: None,
+            tls: false,
+            management: false,
+        }
     }
 }
 
@@ -265,12 +244,4 @@ impl RabbitMq {
 pub fn shared_rabbitmq() -> &'static RabbitMq {
     static SHARED: OnceLock<RabbitMq> = OnceLock::new();
     SHARED.get_or_init(RabbitMq::start)
-}
-
-/// Creates a file with a permission mode.
-fn write(file: &Path, text: &str, mode: u32) {
-    let mut options = File::options();
-    let written = options.create_new(true).write(true).mode(mode).open(file);
-    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
 }

@@ -1,13 +1,13 @@
 //! A running RabbitMQ node.
 
-use std::net::{Ipv4Addr, TcpStream};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::process::{Process, process_control};
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
-use crate::rabbitmq::handshake;
-use crate::rabbitmq::tools::Tools;
 use crate::tls;
 
 /// An administrator. The servers listen on 127.0.0.1 only.
@@ -89,11 +89,10 @@ impl RabbitMq {
     }
 
     /// Restarts the server after [`kill`](Self::kill) or [`stop`](Self::stop), with its port and
-    /// data.
+    /// data, and waits until it is ready.
     ///
-    /// Returns when it is ready. If a cluster node starts while another declares a stream, it may
-    /// find a record without a process and exit (seen with 3.10.8). It is then started again, as
-    /// service managers do.
+    /// If a cluster node starts while another declares a stream, it may find a record without a
+    /// process and exit (seen with 3.10.8). It is then started again, as service managers do.
     pub fn restart(&self) {
         for attempt in 1..=3 {
             self.process.start();
@@ -109,37 +108,9 @@ impl RabbitMq {
 
     /// Waits until all declarations are on disk.
     ///
-    /// The server replies earlier: a node killed in the next moments loses the queue, durable or
-    /// not.
+    /// The server replies earlier: a node killed in the next moments loses even durable queues.
     pub fn sync_declarations(&self) {
         self.eval("mnesia:sync_log()");
-    }
-
-    /// Runs `rabbitmqctl` and returns its output. Panics if it fails or takes longer than two
-    /// minutes.
-    #[track_caller]
-    pub fn ctl(&self, arguments: &[&str]) -> String {
-        self.tools()
-            .ctl(arguments)
-            .unwrap_or_else(|output| panic!("rabbitmqctl {arguments:?} failed:\n{output}"))
-    }
-
-    /// Evaluates comma-separated Erlang expressions and returns the last value in Erlang syntax.
-    ///
-    /// This is a hundred times faster than [`ctl`](Self::ctl). Panics if an expression fails or
-    /// takes longer than two minutes.
-    #[track_caller]
-    pub fn eval(&self, expressions: &str) -> String {
-        self.try_eval(expressions).unwrap_or_else(|error| panic!("{expressions} failed:\n{error}"))
-    }
-
-    /// Like [`eval`](Self::eval); the error says why an expression failed.
-    pub fn try_eval(&self, expressions: &str) -> Result<String, String> {
-        self.tools().eval(expressions)
-    }
-
-    fn tools(&self) -> Tools<'_> {
-        Tools { identity: &self.identity, node: &self.node, dir: self.dir() }
     }
 
     fn url_of(&self, vhost: &str) -> String {
@@ -147,17 +118,11 @@ impl RabbitMq {
         format!("{scheme}://{USER}:{PASSWORD}@{}/{vhost}", self.address())
     }
 
-    pub(super) fn expect_ready(&self) {
-        if let Err(reason) = self.wait_until_ready() {
-            panic!("RabbitMQ is not ready: {reason}");
-        }
-    }
-
     /// The error has the reason and the log.
     pub(super) fn wait_until_ready(&self) -> Result<(), String> {
         let name = self.identity.name.as_bytes();
         self.process.wait_until_ready(|| {
-            let frame = handshake::first_frame(self.port)
+            let frame = first_frame(self.port)
                 .map_err(|error| format!("it did not reply on port {} ({error})", self.port))?;
             if !frame.windows(name.len()).any(|part| part == name) {
                 return Err(format!("another server replied on port {}", self.port));
@@ -170,4 +135,24 @@ impl RabbitMq {
             }
         })
     }
+}
+
+/// Reads the start of the AMQP 0-9-1 handshake: `connection.start`, which contains the cluster's name.
+/// RabbitMQ opens this port last.
+fn first_frame(port: u16) -> std::io::Result<Vec<u8>> {
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(b"AMQP\x00\x00\x09\x01")?;
+    // Type (1 byte), channel (2), payload length (4).
+    let mut frame_header = [0; 7];
+    stream.read_exact(&mut frame_header)?;
+    let [1, 0, 0, length @ ..] = frame_header else {
+        return Err(Error::new(ErrorKind::InvalidData, "the server does not speak AMQP 0-9-1"));
+    };
+    // Far above the frame's size; another server on the port may send any length.
+    let mut frame = vec![0; u32::from_be_bytes(length).min(1 << 16) as usize];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
 }

@@ -45,7 +45,7 @@ impl Server {
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
             "redis-cluster" => Self::RedisCluster(Replicated::start()),
             "redis-sentinel" => Self::Sentinel(Box::new(Watched::start())),
-            "rabbitmq-cluster" => Self::RabbitCluster(RabbitCluster::start(3)),
+            "rabbitmq-cluster" => Self::RabbitCluster(RabbitMq::options().start_cluster(3)),
             scheme => Self::Redis(DurableRedis::start(scheme)),
         }
     }

@@ -11,18 +11,16 @@ use super::Generation;
 use super::directory;
 use crate::chunks::chunks;
 use crate::error::LostReply;
-use crate::log::command::{Close, Snapshot};
 use crate::log::fetch::{self, ReadPurpose};
 use crate::log::pending::AppliedAt;
 use crate::log::shared::LogShared;
 use crate::log::state::replica::Replica;
 use crate::log::state::snapshot::job_parts;
 use crate::log::state::stored::StoredPayload;
-use crate::log::wire::{SnapshotEntry, SnapshotPart};
+use crate::log::wire::{Command, SnapshotEntry, SnapshotPart};
 
-/// How many jobs' payloads are read at once.
 const FETCH_JOBS: usize = 5_000;
-/// How many payload bytes are read at once. One job may be larger.
+/// One job may be larger.
 const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long a generation is kept after the next one is complete. Readers may be behind, and a
@@ -38,12 +36,10 @@ const KEPT: u32 = 8;
 /// two seconds' declarations, with their streams.
 const DECLARED_FOR: Duration = Duration::from_secs(4);
 
-/// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const OPERATION: &str = "compact the log";
 
-/// Changes the generation on each signal, until the task is dropped.
 pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
@@ -75,7 +71,7 @@ async fn compact(shared: &LogShared) -> Result<()> {
         if shared.generation() != Some(generation) {
             return Ok(());
         }
-        let close = Close(generation.number());
+        let close = Command::Close(generation.number());
         shared.call(OPERATION, LostReply::Unavailable, close, |_, (), _| ()).await?;
         shared.reached("closed").await;
     }
@@ -85,7 +81,6 @@ async fn compact(shared: &LogShared) -> Result<()> {
     announce(shared).await
 }
 
-/// Names the generation in the directory once its snapshot is complete.
 async fn announce(shared: &LogShared) -> Result<()> {
     let generation = {
         let state = shared.state();
@@ -100,8 +95,7 @@ async fn announce(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Deletes earlier generations after the grace time. If another change begins meanwhile, that one
-/// deletes them.
+/// Deletes earlier generations after the grace time, unless another change begins meanwhile.
 async fn delete_old(shared: &LogShared) -> Result<()> {
     let Some(announced) = shared.state().announced else { return Ok(()) };
     delete(shared, announced, KEPT).await?;
@@ -115,7 +109,7 @@ async fn delete_old(shared: &LogShared) -> Result<()> {
 }
 
 /// Deletes earlier generations except the newest `kept` numbers. Deletes none if the broker has
-/// lost the announced generation: the log then goes on in the one before.
+/// lost the announced generation.
 async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
     let topology = &shared.topology;
     if directory::locate(shared).await? < announced || !topology.has_generation(announced).await? {
@@ -133,8 +127,8 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
 
 type StoredJob = JobSnapshot<StoredPayload>;
 
-/// Several processes may begin a snapshot at once. The first `Begin` in the log counts, and its
-/// process goes on. If it dies, another process begins after a timeout.
+/// Several processes may begin a snapshot at once. The first `Begin` in the log counts. If its
+/// process dies, another one begins after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotEntry::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot()))
@@ -163,7 +157,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Appends parts of the snapshot that begins at this offset. Returns how many it then has.
+/// Returns how many parts the snapshot then has.
 async fn append_parts(
     shared: &LogShared,
     begin: u64,
@@ -184,5 +178,5 @@ async fn append<T: Send + 'static>(
     read: impl FnOnce(&mut Replica, AppliedAt) -> T + Send + 'static,
 ) -> Result<T> {
     let read = |replica: &mut Replica, (), at| read(replica, at);
-    shared.call(OPERATION, LostReply::Unavailable, Snapshot(entry), read).await
+    shared.call(OPERATION, LostReply::Unavailable, Command::Snapshot(entry), read).await
 }

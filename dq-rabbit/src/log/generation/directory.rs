@@ -48,17 +48,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DirectoryView, Generation, RecordKind, SeenRecord};
 use crate::connect::AmqpChannel;
-use crate::error::{LostReply, Permission, Refusal, from_use, refusal, unconfirmed_reason};
+use crate::error::{LostReply, Permission, Refusal, from_use, refusal, unconfirmed};
 use crate::log::shared::{LogShared, random_id};
-use crate::log::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
+use crate::log::stream::{READ_OPERATION, consume, offset_of, read_error};
 use crate::topology::names::DIRECTORY_KEY;
 
-/// A record's first bytes, with the version of its format. `postcard` data and the checksum of all
-/// before it follow.
+/// A record's first bytes, with the format's version. `postcard` data and a checksum of all before
+/// it follow.
 const MAGIC: &[u8] = b"DQ\x01";
 const CHECKSUM_BYTES: usize = 8;
 
-/// Records that the broker sends ahead.
 const PREFETCH: u16 = 256;
 
 /// The broker deletes old records, so the newest generation is announced again after this many.
@@ -98,17 +97,6 @@ impl Record {
     }
 }
 
-/// How a process comes to a generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::log) enum Arrival {
-    /// The directory names it.
-    Directory,
-    /// It follows one that was closed.
-    Close,
-    /// The process has read it before.
-    Read,
-}
-
 /// Returns the newest generation in the directory. If there is none, announces the newest that this
 /// process knows, or the first.
 ///
@@ -138,7 +126,6 @@ pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation)
     append(shared, Record::new(shared, kind)).await
 }
 
-/// Whether the directory allows deleting this generation, by now.
 pub(in crate::log) async fn may_be_deleted(
     shared: &LogShared,
     generation: Generation,
@@ -187,12 +174,13 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
         state.directory = *read.as_ref().unwrap_or(&DirectoryView::default());
         state.named = state.directory.newest.or(state.named);
     }
-    if let Ok(DirectoryView { newest: Some(newest), newest_record_offset, last, .. }) = read
-        && last.record_offset - newest_record_offset > REPEAT_AFTER
+    let view = read?;
+    if let (Some(newest), Some(last)) = (view.newest, view.last)
+        && last.record_offset - view.newest_record_offset > REPEAT_AFTER
     {
         announce(shared, newest).await?;
     }
-    read
+    Ok(view)
 }
 
 /// Declares the next generation. `false` if the directory names a later one.
@@ -218,21 +206,15 @@ pub(in crate::log) async fn prepare_next(
     Ok(newest <= generation)
 }
 
-/// Handles a generation that the broker does not find, as the module describes. Returns whether
-/// reading can go on in it.
+/// Handles a generation that the broker does not find, and that this process has not read, as the
+/// module describes. Returns whether reading can go on in it.
 pub(in crate::log) async fn restore(
     shared: &LogShared,
     generation: Generation,
-    arrival: Arrival,
+    follows_close: bool,
 ) -> Result<bool> {
-    let newest = match arrival {
-        Arrival::Read => return Ok(false),
-        Arrival::Directory | Arrival::Close => locate(shared).await?,
-    };
-    let may_exist = match arrival {
-        Arrival::Directory => newest == generation,
-        _ => newest < generation,
-    };
+    let newest = locate(shared).await?;
+    let may_exist = if follows_close { newest < generation } else { newest == generation };
     if !may_exist {
         return Ok(false);
     }
@@ -284,7 +266,6 @@ pub(in crate::log) async fn fall_back(shared: &LogShared, lost: Generation) -> R
     Ok(false)
 }
 
-/// Begins an empty log, unless a later generation exists.
 async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     if locate(shared).await? != lost {
         return Ok(());
@@ -294,7 +275,6 @@ async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the broker has the record. Declares a missing directory.
 async fn append(shared: &LogShared, record: Record) -> Result<()> {
     if try_append(shared, record).await? {
         return Ok(());
@@ -344,21 +324,15 @@ async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
         Err(error) => return Err(failed(&error)),
     };
     channel.close().await;
-    match confirmed {
-        Confirmation::Ack(None) | Confirmation::NotRequested => Ok(true),
-        Confirmation::Ack(Some(_)) => Ok(false),
-        refused @ Confirmation::Nack(_) => {
-            Err(Error::new(ErrorKind::Unavailable, unconfirmed_reason(&refused))
-                .remedy("check the nodes and the disk space of the broker")
-                .operation("write the log"))
-        }
+    match unconfirmed("write the log", shared.publish.broker_info(), &confirmed) {
+        None => Ok(true),
+        Some(_) if matches!(confirmed, Confirmation::Ack(_)) => Ok(false),
+        Some(rejected) => Err(rejected),
     }
 }
 
-/// Starts to read after the known records; `None` without a directory.
 async fn open(shared: &LogShared, read: &DirectoryView) -> Result<Option<(AmqpChannel, Consumer)>> {
-    let known = (read.last.nonce != 0).then_some(read.last);
-    let start = known.map_or(StreamStart::First, |last| StreamStart::Offset(last.record_offset));
+    let start = read.last.map_or(0, |last| last.record_offset);
     consume(shared, shared.topology.names().directory(), start, PREFETCH).await
 }
 
@@ -372,25 +346,23 @@ async fn read_up_to(
 ) -> Result<Option<DirectoryView>> {
     let failed = |error: lapin::Error| read_error(shared, &error);
     let timed_out = || shared.timeout_error(READ_OPERATION, LostReply::Unavailable);
-    let mut known = (read.last.nonce != 0).then_some(read.last);
+    let mut known = read.last;
     let mut is_first = known.is_none();
     let mut unacknowledged = 0;
     loop {
-        let next = tokio::time::timeout(shared.settings.response_timeout, records.next()).await;
+        let next = tokio::time::timeout(shared.response_timeout, records.next()).await;
         let delivery = next.ok().flatten().ok_or_else(timed_out)?.map_err(failed)?;
         let record_offset = offset_of(&delivery)?;
         read.is_cut_off |= std::mem::take(&mut is_first) && record_offset > 0;
-        let record = Record::decode(&delivery.data);
-        if let Some(known) = known.take() {
-            let again = record.map(|record| SeenRecord { record_offset, nonce: record.nonce });
-            if again != Some(known) {
-                channel.close().await;
-                return Ok(None);
-            }
+        let record = Record::decode(&delivery.data)
+            .map(|record| (SeenRecord { record_offset, nonce: record.nonce }, record.kind));
+        if known.is_some() && known.take() != record.map(|(seen, _)| seen) {
+            channel.close().await;
+            return Ok(None);
         }
-        if let Some(record) = record {
-            read.observe(SeenRecord { record_offset, nonce: record.nonce }, record.kind);
-            if record.nonce == nonce {
+        if let Some((seen, kind)) = record {
+            read.observe(seen, kind);
+            if seen.nonce == nonce {
                 channel.close().await;
                 return Ok(Some(read));
             }

@@ -1,8 +1,4 @@
 //! Generations of the log: their numbers, and offsets that go on from one to the next.
-//!
-//! A log offset has a generation's number and a message's offset in that generation's stream. The
-//! *directory* is another small stream, which names the newest generation; a starting process looks
-//! there first. [`RecordKind`] is what its records say, [`DirectoryView`] what a process has read.
 
 pub(super) mod compaction;
 pub(super) mod directory;
@@ -13,8 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The broker numbers a stream's messages from 0. A log offset has that number in these bits, and
 /// the generation above them.
 const OFFSET_BITS: u32 = 36;
-/// A replacement's number is about this much larger (it is even), so that changes under way do not
-/// reach it.
+/// A replacement's number is about this much larger, so that changes under way do not reach it.
 const REPLACEMENT_DISTANCE: u32 = 1_000;
 
 /// A stream's number. After a loss the log may use a number again. Below
@@ -40,17 +35,14 @@ impl Generation {
         self.0.is_multiple_of(2)
     }
 
-    /// Where the log goes on when this generation is closed.
     pub(crate) const fn next(self) -> Self {
         Self((self.0 + 1) | 1)
     }
 
-    /// Replaces this generation when the broker has lost it.
     pub(crate) const fn replacement(self) -> Self {
         Self((self.0 + REPLACEMENT_DISTANCE) & !1)
     }
 
-    /// The generation this many numbers before.
     pub(crate) const fn back(self, numbers: u32) -> Self {
         Self(self.0.saturating_sub(numbers))
     }
@@ -68,7 +60,6 @@ impl Generation {
         (self.0 as u64) << OFFSET_BITS | in_stream
     }
 
-    /// The generation of a log offset.
     pub(crate) const fn of(offset: u64) -> Self {
         Self((offset >> OFFSET_BITS) as u32)
     }
@@ -86,18 +77,17 @@ pub(crate) struct DirectoryView {
     pub(crate) newest_record_offset: u64,
     /// No stream from here on was deleted. Never after the newest.
     pub(crate) oldest: Generation,
-    pub(crate) last: SeenRecord,
+    /// `None` before the first record.
+    pub(crate) last: Option<SeenRecord>,
     /// The broker had deleted records before the first one read.
     pub(crate) is_cut_off: bool,
 }
 
-/// A record that a process has read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenRecord {
-    /// The record's offset in the directory.
     pub(crate) record_offset: u64,
     /// The record's random number, by which its writer finds it. Another one at a known offset
-    /// shows that the directory was deleted and begun again. 0 before the first record.
+    /// shows that the directory was deleted and begun again.
     pub(crate) nonce: u64,
 }
 
@@ -117,9 +107,8 @@ pub(crate) enum RecordKind {
 }
 
 impl DirectoryView {
-    /// Adds the next record.
     pub(crate) fn observe(&mut self, record: SeenRecord, kind: RecordKind) {
-        self.last = record;
+        self.last = Some(record);
         match kind {
             RecordKind::Newest { number, oldest } => {
                 if Some(Generation(number)) >= self.newest {
@@ -148,7 +137,7 @@ impl DirectoryView {
         }
     }
 
-    /// Whether a generation's stream may have been deleted. A stream with its name may then be
+    /// Whether the generation's stream may have been deleted. A stream with its name may then be
     /// another one.
     pub(crate) fn may_be_deleted(&self, generation: Generation) -> bool {
         generation < self.oldest
@@ -188,7 +177,7 @@ mod tests {
             let named = view.newest.map(|newest| (newest.number(), view.newest_record_offset));
             assert_eq!(named, expected, "{kinds:?}");
             let last = kinds.len() as u64 - 1;
-            assert_eq!(view.last, SeenRecord { record_offset: last, nonce: 7 + last });
+            assert_eq!(view.last, Some(SeenRecord { record_offset: last, nonce: 7 + last }));
         }
     }
 
@@ -234,13 +223,5 @@ mod tests {
         assert_eq!(Generation::of(last), generation);
         assert_eq!(Generation::offset_in_stream(generation.offset(17)), 17);
         assert_eq!(Generation::FIRST.offset(17), 17);
-    }
-
-    #[test]
-    fn the_generations_before_are_a_window() {
-        for (number, window) in [(0, 0..0), (3, 0..3), (98, 74..98)] {
-            let before = Generation::new(number).before().map(Generation::number);
-            assert!(before.eq(window.clone()), "{number}");
-        }
     }
 }

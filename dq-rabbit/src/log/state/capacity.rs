@@ -1,7 +1,5 @@
-//! The log's capacity: a snapshot's maximum size.
-//!
-//! The log holds the limit, and each replica knows its snapshot's size to the byte. So all replicas
-//! refuse the same jobs.
+//! The log's capacity: a snapshot's maximum size. All replicas refuse the same jobs, because the
+//! log holds the limit, and each knows its snapshot's size to the byte.
 
 use dq_core::machine::{JobNotes, JobPlacement, Sizes};
 use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
@@ -11,16 +9,16 @@ use crate::log::wire::{self, encoded_size};
 
 // Part of the log's format, because replicas use both while they apply entries.
 
-/// A stored job may gain this much besides a payload: counts, lease, worker, and an error with
+/// A stored job may grow by this much besides its payload: counts, lease, worker, and an error with
 /// [`SHORT_TEXT`] bytes.
-const GROWTH_PER_JOB: u64 = 256;
+pub(super) const RESERVED_PER_JOB: u64 = 256;
 /// The longest error or reason while the log is full, in bytes.
 const SHORT_TEXT: usize = 120;
 
-/// The sizes in a snapshot, field by field as in [`wire`].
+/// Field by field as in [`wire`].
 pub(in crate::log) const SIZES: Sizes = Sizes { job, ended, pin, runner };
 
-/// The size of a [`wire::SnapshotJob`] without payload and headers.
+/// A [`wire::SnapshotJob`] without payload and headers.
 fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
     let state = match placement {
         JobPlacement::Waiting => 0,
@@ -35,7 +33,6 @@ fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) 
     fields(job) + encoded_size(&seq) + (1 + state) + (1 + notes)
 }
 
-/// The size of a [`wire::EndedJob`].
 fn ended(seq: u64, view: &JobView) -> u64 {
     let JobView { job, leased_since, worker, last_error, ended, .. } = view;
     let Some(ended) = ended else { return 0 };
@@ -43,7 +40,6 @@ fn ended(seq: u64, view: &JobView) -> u64 {
     fields(job) + encoded_size(&(seq, notes, ended.ending, &ended.reason, ended.at))
 }
 
-/// The size of a `wire::entry::Job`.
 fn fields(job: &Job) -> u64 {
     let key = job.key.as_ref().map(|key| key.as_str());
     let first_due = wire::other_first_due(job);
@@ -60,20 +56,15 @@ fn runner(runner: &Announced) -> u64 {
     encoded_size(&(&runner.name, &runner.info, runner.at, runner.until))
 }
 
-/// How much of its capacity the log uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// A snapshot's bytes, with [`GROWTH_PER_JOB`].
+    /// A snapshot's bytes, with [`RESERVED_PER_JOB`].
     pub(crate) used: u64,
     /// `None` before the log has a limit.
     pub(crate) capacity: Option<u64>,
 }
 
 impl Usage {
-    pub(in crate::log) fn of(machine: &ReplicaMachine, capacity: Option<u64>) -> Self {
-        Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
-    }
-
     pub(crate) fn percent(self) -> u64 {
         self.capacity.map_or(0, |capacity| self.used.saturating_mul(100) / capacity.max(1))
     }
@@ -95,8 +86,8 @@ impl Usage {
                 return 0;
             }
             let same_key = job.key().and_then(|key| machine.stored_bytes_of_key(&job.queue, key));
-            let new = job.stored_bytes() + GROWTH_PER_JOB;
-            new.saturating_sub(same_key.map_or(0, |bytes| bytes + GROWTH_PER_JOB))
+            let new = job.stored_bytes() + RESERVED_PER_JOB;
+            new.saturating_sub(same_key.map_or(0, |bytes| bytes + RESERVED_PER_JOB))
         };
         let added: u64 = jobs.into_iter().map(added).sum();
         added == 0 || self.used + added <= capacity
@@ -115,7 +106,6 @@ impl Usage {
     }
 }
 
-/// Shortens a text to [`SHORT_TEXT`] bytes at most.
 fn cut(text: &mut String) {
     let end = (0..=SHORT_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or(0));

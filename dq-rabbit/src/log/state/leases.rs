@@ -8,15 +8,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use dq_core::{FencingToken, JobId, Lease, QueueName, Want};
+use dq_core::{JobId, QueueName, Want};
 
-use crate::log::wire::StandingLease;
+use crate::log::wire::{StandingLease, millis};
 
 /// A lease expires this much earlier, because its holder truncates the end to milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// All leases, with their expiry by this process's elapsed time. Only tokens, renewals and lengths
-/// are equal in all replicas.
 #[derive(Debug, Default)]
 pub(crate) struct ObservedLeases {
     leases: HashMap<JobId, ObservedLease>,
@@ -24,57 +22,35 @@ pub(crate) struct ObservedLeases {
     expiries: HashMap<QueueName, BTreeSet<(Duration, JobId)>>,
 }
 
-/// A lease as this process has seen it.
 #[derive(Debug)]
 struct ObservedLease {
-    queue: QueueName,
-    token: FencingToken,
-    renewals: u32,
-    lease_for: Duration,
+    /// Equal in all replicas.
+    lease: StandingLease,
     /// `None` after this process has named it as expired.
     expires_at: Option<Duration>,
 }
 
 impl ObservedLeases {
-    /// Adds a lease whose grant was seen at this elapsed time.
-    pub(crate) fn grant(&mut self, lease: Lease, lease_for: Duration, seen: Duration) {
-        let Lease { queue, job, token } = lease;
-        self.insert(queue, job, token, 0, lease_for, seen);
-    }
-
-    pub(crate) fn restore(&mut self, lease: StandingLease, seen: Duration) {
-        let StandingLease { queue, job, token, renewals, lease_for } = lease;
-        let lease_for = Duration::from_millis(lease_for);
-        self.insert(queue, job, FencingToken(token), renewals, lease_for, seen);
-    }
-
-    fn insert(
-        &mut self,
-        queue: QueueName,
-        job: JobId,
-        token: FencingToken,
-        renewals: u32,
-        lease_for: Duration,
-        seen: Duration,
-    ) {
+    /// Adds or replaces a lease that was seen at this elapsed time.
+    pub(crate) fn observe(&mut self, lease: StandingLease, seen: Duration) {
+        let job = lease.job;
         self.end(job);
-        let expires_at = seen.saturating_add(lease_for);
-        self.expiries.entry(queue.clone()).or_default().insert((expires_at, job));
-        let lease =
-            ObservedLease { queue, token, renewals, lease_for, expires_at: Some(expires_at) };
-        self.leases.insert(job, lease);
+        let expires_at = seen.saturating_add(Duration::from_millis(lease.lease_for));
+        self.expiries.entry(lease.queue.clone()).or_default().insert((expires_at, job));
+        self.leases.insert(job, ObservedLease { lease, expires_at: Some(expires_at) });
     }
 
     pub(crate) fn renew(&mut self, job: JobId, lease_for: Duration, seen: Duration) {
-        let Some(lease) = self.leases.remove(&job) else { return };
-        let ObservedLease { queue, token, renewals, expires_at, .. } = lease;
-        self.forget_expiry(&queue, job, expires_at);
-        self.insert(queue, job, token, renewals.wrapping_add(1), lease_for, seen);
+        if let Some(ObservedLease { lease, .. }) = self.leases.get(&job) {
+            let renewals = lease.renewals.wrapping_add(1);
+            let lease_for = millis(lease_for);
+            self.observe(StandingLease { renewals, lease_for, ..lease.clone() }, seen);
+        }
     }
 
     pub(crate) fn end(&mut self, job: JobId) {
-        if let Some(ObservedLease { queue, expires_at, .. }) = self.leases.remove(&job) {
-            self.forget_expiry(&queue, job, expires_at);
+        if let Some(ObservedLease { lease, expires_at }) = self.leases.remove(&job) {
+            self.forget_expiry(&lease.queue, job, expires_at);
         }
     }
 
@@ -90,24 +66,21 @@ impl ObservedLeases {
 
     /// Whether the lease was neither ended nor renewed since it was named.
     pub(crate) fn stands(&self, named: &StandingLease) -> bool {
-        self.leases
-            .get(&named.job)
-            .is_some_and(|lease| (lease.token.0, lease.renewals) == (named.token, named.renewals))
+        self.leases.get(&named.job).is_some_and(|ObservedLease { lease, .. }| {
+            (lease.token, lease.renewals) == (named.token, named.renewals)
+        })
     }
 
     /// Names the expired leases, each once.
     pub(crate) fn name_expired(&mut self, now: Duration) -> Vec<StandingLease> {
         let until = now + ROUNDING;
-        let expired = self
-            .expiries
-            .values()
-            .flat_map(|of_queue| of_queue.iter().take_while(|(at, _)| *at <= until));
+        let of_queues = self.expiries.values();
+        let expired = of_queues.flat_map(|it| it.iter().take_while(|(at, _)| *at <= until));
         let expired: Vec<_> = expired.map(|(_, job)| *job).collect();
         let name = |job: JobId| {
-            let lease = self.leases.get_mut(&job)?;
-            let (queue, expires_at) = (lease.queue.clone(), lease.expires_at.take());
-            let named = lease.to_wire(job);
-            self.forget_expiry(&queue, job, expires_at);
+            let ObservedLease { lease, expires_at } = self.leases.get_mut(&job)?;
+            let (named, expires_at) = (lease.clone(), expires_at.take());
+            self.forget_expiry(&named.queue, job, expires_at);
             Some(named)
         };
         expired.into_iter().filter_map(name).collect()
@@ -125,23 +98,10 @@ impl ObservedLeases {
         first.is_some_and(|at| at <= now + ROUNDING)
     }
 
-    /// Lists the leases without their times, which is equal in all replicas.
+    /// Lists the leases without their times.
     pub(crate) fn to_wire(&self) -> Vec<StandingLease> {
-        let mut leases: Vec<_> =
-            self.leases.iter().map(|(job, lease)| lease.to_wire(*job)).collect();
+        let mut leases: Vec<_> = self.leases.values().map(|it| it.lease.clone()).collect();
         leases.sort_unstable_by_key(|lease| lease.job);
         leases
-    }
-}
-
-impl ObservedLease {
-    fn to_wire(&self, job: JobId) -> StandingLease {
-        StandingLease {
-            queue: self.queue.clone(),
-            job,
-            token: self.token.0,
-            renewals: self.renewals,
-            lease_for: u64::try_from(self.lease_for.as_millis()).unwrap_or(u64::MAX),
-        }
     }
 }

@@ -1,5 +1,4 @@
-//! Deduplicates entries by producer id and sequence number. A producer numbers its entries from 1
-//! without gaps and may append an entry several times.
+//! Deduplicates entries by producer id and sequence number.
 
 use std::collections::HashMap;
 
@@ -14,59 +13,35 @@ const ACTIVE_ENTRIES: u64 = 10_000;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     last_entries: HashMap<u64, LastEntry>,
-    /// Recorded entries in all generations.
     entries: u64,
 }
 
-/// The last entry of a producer.
 #[derive(Debug, PartialEq, Eq)]
 struct LastEntry {
     sequence: u64,
-    /// Its number among all entries.
     number: u64,
 }
 
-/// What an entry's sequence number says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SequenceCheck {
-    /// The entry takes effect.
-    Next,
-    Duplicate,
-    /// Earlier entries are missing, so it has no effect.
-    Gap {
-        /// 0 for an unknown producer.
-        last: u64,
-    },
-}
-
 impl Producers {
-    /// Returns the producer's last sequence number; 0 for an unknown producer.
+    /// 0 for an unknown producer.
     pub(crate) fn last_sequence(&self, producer_id: u64) -> u64 {
         self.last_entries.get(&producer_id).map_or(0, |last| last.sequence)
     }
 
-    /// Records an entry if it is the producer's next one.
-    pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) -> SequenceCheck {
-        let last = self.last_sequence(producer_id);
-        if sequence <= last {
-            return SequenceCheck::Duplicate;
-        }
-        if sequence > last + 1 {
-            return SequenceCheck::Gap { last };
-        }
+    /// Records the producer's next entry. All replicas forget producers at the same entry.
+    pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) {
         self.entries += 1;
         self.last_entries.insert(producer_id, LastEntry { sequence, number: self.entries });
-        self.expire();
-        SequenceCheck::Next
+        if self.entries.is_multiple_of(EXPIRY_ENTRIES / 4) {
+            self.last_entries.retain(|_, last| last.number + EXPIRY_ENTRIES > self.entries);
+        }
     }
 
-    /// Counts the active producers.
     pub(crate) fn active(&self) -> u64 {
         let is_active = |last: &&LastEntry| last.number + ACTIVE_ENTRIES > self.entries;
         self.last_entries.values().filter(is_active).count() as u64
     }
 
-    /// Adds another copy's producers.
     pub(crate) fn merge(&mut self, other: Self) {
         self.entries = self.entries.max(other.entries);
         for (id, last) in other.last_entries {
@@ -84,21 +59,12 @@ impl Producers {
         read.last_entries.iter().filter(|(_, last)| is_kept(last)).map(missing).sum()
     }
 
-    /// Depends on entries only, so that all replicas forget at the same entry.
-    fn expire(&mut self) {
-        if self.entries.is_multiple_of(EXPIRY_ENTRIES / 4) {
-            self.last_entries.retain(|_, last| last.number + EXPIRY_ENTRIES > self.entries);
-        }
-    }
-
-    /// Producer id, last sequence number, and its entry's number.
     pub(crate) fn to_wire(&self) -> Vec<(u64, u64, u64)> {
         let producers = self.last_entries.iter();
         producers.map(|(id, last)| (*id, last.sequence, last.number)).collect()
     }
 
     pub(crate) fn from_wire(producers: Vec<(u64, u64, u64)>) -> Self {
-        // The last recorded entry is some producer's last one.
         let entries = producers.iter().map(|(.., number)| *number).max().unwrap_or_default();
         let producer = |(id, sequence, number)| (id, LastEntry { sequence, number });
         Self { last_entries: producers.into_iter().map(producer).collect(), entries }

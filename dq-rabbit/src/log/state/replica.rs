@@ -1,5 +1,4 @@
-//! The replica: all jobs, as the entries of the log make them. Equal in all processes that have
-//! read up to the same entry.
+//! The replica: all jobs, equal in all processes that have read up to the same entry.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,9 +9,9 @@ use dq_core::{
     Renewal, Renewed, Reschedule, Settled, Timestamp, Want,
 };
 
-use super::capacity::{SIZES, Usage};
+use super::capacity::{RESERVED_PER_JOB, SIZES, Usage};
 use super::leases::ObservedLeases;
-use super::producers::{Producers, SequenceCheck};
+use super::producers::Producers;
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
 use super::stored::{LogPosition, PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 use crate::entries::MAX_ENTRY_ITEMS;
@@ -34,10 +33,8 @@ pub(crate) const RESERVED_FOR: Duration = Duration::from_millis(250);
 /// over.
 const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
-/// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Applied {
-    /// It took effect.
     Reply(CommandReply),
     Duplicate,
     /// An earlier entry of the producer is missing, so this one has no effect. The producer appends
@@ -50,7 +47,6 @@ pub(crate) enum Applied {
     Deferred,
 }
 
-/// The state of the log's jobs.
 #[derive(Debug)]
 pub(crate) struct Replica {
     machine: ReplicaMachine,
@@ -63,19 +59,13 @@ pub(crate) struct Replica {
     is_closed: bool,
     /// This process's elapsed time when it saw the entry that is being applied.
     seen: Duration,
-    /// Collects entries until a snapshot is complete; `None` afterwards.
+    /// `None` once a snapshot is complete.
     collector: Option<SnapshotCollector>,
 }
 
 impl Default for Replica {
-    fn default() -> Self {
-        Self::unread()
-    }
-}
-
-impl Replica {
     /// A replica that waits for its first entry.
-    pub(crate) fn unread() -> Self {
+    fn default() -> Self {
         let limits = HistoryLimits::all(HistoryLimit::OFF);
         let mut machine = Machine::new(limits).with_explicit_lease_ends();
         machine.measure(SIZES);
@@ -90,11 +80,13 @@ impl Replica {
             collector: Some(SnapshotCollector::default()),
         }
     }
+}
 
+impl Replica {
     /// A replica that reads from this offset on. It has to be restored from a snapshot, unless a
     /// generation begins empty there.
     pub(crate) fn starting_at(first: u64) -> Self {
-        let mut replica = Self::unread();
+        let mut replica = Self::default();
         let generation = Generation::of(first);
         if generation.begins_empty() && first == generation.offset(0) {
             replica.collector = None;
@@ -125,11 +117,15 @@ impl Replica {
             // begun the former log too, so its id alone does not do.
             self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
-        match self.producers.record(entry.producer_id, entry.sequence) {
-            SequenceCheck::Next => Applied::Reply(self.execute(offset, index, entry)),
-            SequenceCheck::Duplicate => Applied::Duplicate,
-            SequenceCheck::Gap { last } => Applied::Gap { last },
+        let last = self.producers.last_sequence(entry.producer_id);
+        if entry.sequence <= last {
+            return Applied::Duplicate;
         }
+        if entry.sequence > last + 1 {
+            return Applied::Gap { last };
+        }
+        self.producers.record(entry.producer_id, entry.sequence);
+        Applied::Reply(self.execute(offset, index, entry))
     }
 
     fn execute(&mut self, offset: u64, index: u32, entry: Entry) -> CommandReply {
@@ -247,15 +243,15 @@ impl Replica {
             // From now, even if the job is due later: a lease must not expire before the end that
             // its holder knows.
             let lease_for = leased.leased_until.since(at);
-            self.leases.grant(leased.lease(), lease_for, self.seen);
+            let lease = wire::StandingLease::granted(leased.lease(), lease_for);
+            self.leases.observe(lease, self.seen);
         }
         let next_expiry = self.next_expiry(&wants, at, self.seen);
         claimed.next_due = claimed.next_due.into_iter().chain(next_expiry).min();
         claimed
     }
 
-    /// When the first lease of these queues expires, by this process's clock. A claim returns no
-    /// jobs of paused queues.
+    /// When the first lease expires, by this process's clock. A claim returns no jobs of paused queues.
     fn next_expiry(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));
@@ -318,7 +314,7 @@ impl Replica {
         self.capacity = snapshot.capacity;
         self.leases = ObservedLeases::default();
         for lease in snapshot.leases {
-            self.leases.restore(lease, self.seen);
+            self.leases.observe(lease, self.seen);
         }
         self.log_id = snapshot.log_id;
         self.producers = snapshot.producers;
@@ -326,7 +322,6 @@ impl Replica {
         snapshot.later_entries
     }
 
-    /// When a claim could next return a job; `None` if no job waits.
     pub(crate) fn next_due(
         &mut self,
         wants: &[Want],
@@ -351,7 +346,8 @@ impl Replica {
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        Usage::of(&self.machine, self.capacity)
+        let reserved = RESERVED_PER_JOB * self.machine.len() as u64;
+        Usage { used: self.machine.stored_bytes() + reserved, capacity: self.capacity }
     }
 
     pub(crate) fn has_room<'a>(
@@ -367,11 +363,6 @@ impl Replica {
         self.log_id
     }
 
-    pub(crate) fn active_producers(&self) -> u64 {
-        self.producers.active()
-    }
-
-    /// The log goes on in the next generation.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -397,7 +388,6 @@ impl Replica {
         &mut self.machine
     }
 
-    /// Copies a job, in any queue and state.
     pub(crate) fn job(&self, id: JobId) -> Option<ReplicaJob> {
         let (job, stored) = self.machine.peek(id).zip(self.machine.stored(id))?;
         Some(ReplicaJob { job: job.clone(), stored: stored.clone() })

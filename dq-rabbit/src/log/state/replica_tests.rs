@@ -5,8 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{
     Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Due, JobId, JobKey, JobRef, Lease,
-    LeasedJob, NewJob, OnConflict, Renewed, Scheduled, Settled, Settlement, Timestamp, Verdict,
-    Want,
+    NewJob, OnConflict, Renewed, Scheduled, Settled, Settlement, Timestamp, Verdict, Want,
 };
 
 use super::replica::Replica;
@@ -14,62 +13,35 @@ use super::test_log::{TestLog, id, queue};
 use crate::log::command::CommandReply;
 use crate::log::wire::{self, Command, Entry, StandingLease};
 
-macro_rules! reply {
-    ($reply:expr, $kind:ident) => {
-        match $reply {
-            CommandReply::$kind(reply) => reply,
-            other => panic!("{other:?}"),
-        }
-    };
-}
-
 impl TestLog {
-    /// `None` if the log has no room.
+    /// `None` if the log is full.
     fn schedule(&mut self, job: NewJob) -> Option<Scheduled> {
-        match self.call(Command::Schedule(vec![job.into()])) {
-            CommandReply::Full => None,
-            reply => reply!(reply, Scheduled).pop(),
-        }
+        let reply = self.call(Command::Schedule(vec![job.into()]));
+        Vec::try_from(reply).ok()?.pop()
     }
 
-    /// Schedules jobs until the log is full. Returns how many it has taken.
     fn fill(&mut self, payload_bytes: usize) -> u32 {
         (0..).find(|number| self.schedule(job(*number, payload_bytes)).is_none()).unwrap()
     }
 
-    /// For a second.
     fn claim(&mut self, at: i64, limit: usize) -> Claimed {
         let wants = [Want::new(queue(0), limit, Duration::from_secs(1))];
         let claim = wire::Claim::new(&ClaimParams::new(&wants, limit, "worker"), Vec::new());
-        reply!(self.call_at(at, Command::Claim(claim)), Claimed)
+        self.call_at(at, Command::Claim(claim)).try_into().unwrap()
     }
 
-    /// Claims one job for a second.
     fn lease(&mut self, at: i64) -> Lease {
         self.claim(at, 1).jobs[0].lease()
     }
 
     fn cancel(&mut self, at: i64, id: JobId) -> Cancelled {
         let job = (&JobRef::new(queue(0), id)).into();
-        reply!(self.call_at(at, Command::Cancel(vec![job])), Cancelled)[0]
+        Vec::try_from(self.call_at(at, Command::Cancel(vec![job]))).unwrap()[0]
     }
 
     fn renew(&mut self, at: i64, lease: &Lease) -> Renewed {
         let renewal = dq_core::Renewal::new(lease.clone(), Duration::from_secs(1));
-        reply!(self.call_at(at, Command::Renew(vec![(&renewal).into()])), Renewed)[0]
-    }
-
-    fn settle(&mut self, lease: Lease, verdict: Verdict) -> Settled {
-        let settlement = wire::Settlement::try_from(&Settlement::new(lease, verdict)).unwrap();
-        reply!(self.call(Command::Settle(vec![settlement])), Settled)[0]
-    }
-
-    fn reject(&mut self, leased: &[LeasedJob], error_bytes: usize) {
-        for leased in leased {
-            let reason = DeadReason::new(DeadKind::Rejected, "e".repeat(error_bytes));
-            let verdict = Verdict::Dead { reason, failed: true };
-            assert_eq!(self.settle(leased.lease(), verdict), Settled::Accepted);
-        }
+        Vec::try_from(self.call_at(at, Command::Renew(vec![(&renewal).into()]))).unwrap()[0]
     }
 
     fn name_expired(&mut self, elapsed_ms: u64) -> Vec<StandingLease> {
@@ -98,27 +70,10 @@ fn plain(id: JobId) -> NewJob {
 }
 
 const HOUR: i64 = 3_600_000;
-const DAY: Duration = Duration::from_secs(86_400);
-
-#[test]
-fn the_time_of_an_entry_ends_no_lease() {
-    let mut log = TestLog::new(u64::MAX);
-    let _ = log.schedule(plain(id(1)));
-    let lease = log.lease(HOUR);
-    for at in [HOUR * 9, -HOUR * 9] {
-        log.call_at(at, Command::Barrier);
-        assert_eq!(log.cancel(at, id(1)), Cancelled::AlreadyRunning);
-        assert!(matches!(log.renew(at, &lease), Renewed::Until(_)));
-        assert_eq!(log.replica.machine().stats(&[queue(0)], Timestamp::EPOCH + DAY)[0].running, 1);
-    }
-    assert_eq!(log.settle(lease, Verdict::Done), Settled::Accepted);
-    assert!(log.replica.leases().is_empty());
-}
 
 #[test]
 fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
-    let mut log = TestLog::new(u64::MAX);
-    log.elapsed = Duration::from_secs(60);
+    let mut log = TestLog { elapsed: Duration::from_secs(60), ..TestLog::default() };
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     assert!(log.name_expired(60_998).is_empty(), "it lasts a second since it was seen");
@@ -143,7 +98,7 @@ fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
 
 #[test]
 fn the_lease_of_a_job_that_is_claimed_early_lasts_to_the_end_that_its_holder_knows() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let _ = log.schedule(plain(id(1)).due(Timestamp::from_millis(102)));
     log.elapsed = Duration::from_millis(100);
     let claimed = log.claim(100, 1);
@@ -154,7 +109,7 @@ fn the_lease_of_a_job_that_is_claimed_early_lasts_to_the_end_that_its_holder_kno
 
 #[test]
 fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     log.renew(0, &lease);
@@ -182,7 +137,7 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
 
 #[test]
 fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let keyed = |number, bytes| {
         let mut job = job(number, bytes);
         job.key = Some(JobKey::new("key").unwrap());
@@ -213,13 +168,19 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
 
 #[test]
 fn errors_are_shortened_while_the_log_is_full() {
-    let mut log = TestLog::new(u64::MAX);
+    let mut log = TestLog::default();
     let capacity = 100_000;
     log.call(Command::SetCapacity(capacity));
     let jobs = log.fill(100) as usize;
     let leased = log.claim(0, jobs).jobs;
     assert_eq!(leased.len(), jobs);
-    log.reject(&leased, 2_000);
+    for leased in &leased {
+        let reason = DeadReason::new(DeadKind::Rejected, "e".repeat(2_000));
+        let settlement = Settlement::new(leased.lease(), Verdict::Dead { reason, failed: true });
+        let settle = Command::Settle(vec![wire::Settlement::try_from(&settlement).unwrap()]);
+        let settled: Vec<Settled> = log.call(settle).try_into().unwrap();
+        assert_eq!(settled, [Settled::Accepted]);
+    }
     // The last long error may begin just below the limit.
     let stored = log.replica.machine().stored_bytes();
     assert!(stored <= capacity + 2_048, "{stored} bytes");

@@ -32,7 +32,6 @@ pub(crate) struct SnapshotCollector {
     snapshots: HashMap<u64, CollectedSnapshot>,
 }
 
-/// The parts of a snapshot that were read so far.
 #[derive(Debug, Default)]
 pub(crate) struct CollectedSnapshot {
     pub(crate) machine: MachineSnapshot<StoredPayload>,
@@ -40,7 +39,7 @@ pub(crate) struct CollectedSnapshot {
     pub(crate) capacity: Option<u64>,
     pub(crate) log_id: u64,
     pub(crate) producers: Producers,
-    /// Entries since the beginning, without payloads: offset, index in the message, entry.
+    /// Without payloads: offset, index in the message, entry.
     pub(crate) later_entries: Vec<(u64, u32, Entry)>,
     pub(crate) leases: Vec<StandingLease>,
     parts: HashSet<u32>,
@@ -48,7 +47,6 @@ pub(crate) struct CollectedSnapshot {
 }
 
 impl SnapshotCollector {
-    /// Adds the entry at this index of the message at this offset.
     pub(crate) fn add(&mut self, offset: u64, index: u32, mut entry: Entry) {
         entry.command.drop_payloads();
         for snapshot in self.snapshots.values_mut() {
@@ -123,7 +121,6 @@ impl CollectedSnapshot {
     }
 }
 
-/// Makes all parts except header and jobs.
 pub(crate) fn list_parts(
     state: &MachineSnapshot<StoredPayload>,
     leases: Vec<StandingLease>,
@@ -139,8 +136,7 @@ pub(crate) fn list_parts(
     ended.chain(pins).chain(runners).chain(leases).collect()
 }
 
-/// Makes the parts with jobs. A job without its payload (`None`) keeps the checksum, by which
-/// claims find out.
+/// A job without its payload (`None`) keeps the checksum, by which claims find out.
 pub(crate) fn job_parts(
     jobs: Vec<JobSnapshot<StoredPayload>>,
     payload: impl Fn(JobId, &PayloadRef) -> Option<Bytes>,

@@ -5,7 +5,7 @@ use dq_core::{Headers, Job};
 
 use crate::log::wire::{Checksum, Payload};
 
-/// Where a payload is in the log: a message, an entry in it, and a job in that.
+/// A payload's place: a message, an entry in it, and a job in that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
     /// With the generation in the high bits, see `log/generation`.
@@ -14,7 +14,6 @@ pub(crate) struct LogPosition {
     pub(crate) job: u32,
 }
 
-/// Where the log has a payload, and how to recognize it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PayloadRef {
     pub(crate) position: LogPosition,
@@ -25,16 +24,15 @@ pub(crate) struct PayloadRef {
 impl PayloadRef {
     pub(crate) fn new(position: LogPosition, payload: &Payload) -> Self {
         let length = u32::try_from(payload.len()).expect("a message is far smaller than 4 GiB");
-        Self { position, length, checksum: payload.checksum() }
+        Self { position, length, checksum: payload.checksum }
     }
 
-    /// Whether this is the payload. A message may bring another one.
     pub(crate) fn is_of(&self, payload: &[u8]) -> bool {
         Checksum::of(payload) == self.checksum
     }
 }
 
-/// A replica's machine stores this for each job. The job's own payload and headers are empty.
+/// A replica's machine stores this for each job, whose own payload and headers are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StoredPayload {
     pub(crate) payload: PayloadRef,
@@ -51,7 +49,6 @@ impl StoredPayload {
         Self { payload, headers: encoded.into() }
     }
 
-    /// Another payload with the same headers.
     pub(crate) fn with_payload(&self, payload: PayloadRef) -> Self {
         Self { payload, headers: self.headers.clone() }
     }
@@ -74,7 +71,6 @@ impl Stored for StoredPayload {
 
 pub(crate) type ReplicaMachine = Machine<StoredPayload>;
 
-/// A copy of a job in the replica.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplicaJob {
     pub(crate) job: Job,

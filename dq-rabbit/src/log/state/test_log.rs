@@ -14,7 +14,6 @@ use crate::log::generation::Generation;
 use crate::log::generation::retention::{Retention, SnapshotStep};
 use crate::log::wire::{Command, Entry, SnapshotEntry, encode};
 
-/// Messages by their offset in the log.
 pub(super) type Messages = BTreeMap<u64, Vec<Entry>>;
 
 pub(super) struct TestLog {
@@ -22,27 +21,24 @@ pub(super) struct TestLog {
     pub(super) next_offset: u64,
     pub(super) replica: Replica,
     pub(super) retention: Retention,
-    /// The process's elapsed time, by which it observes leases and snapshots.
     pub(super) elapsed: Duration,
-    /// By producer: the snapshot entries that it has not written yet.
     pub(super) unwritten: HashMap<u64, VecDeque<SnapshotEntry>>,
-    /// The log's intended size in bytes.
-    size: u64,
 }
 
-impl TestLog {
-    pub(super) fn new(size: u64) -> Self {
+impl Default for TestLog {
+    fn default() -> Self {
         Self {
             messages: Messages::new(),
             next_offset: 0,
             replica: Replica::starting_at(0),
-            retention: Retention::new(size, true, Duration::ZERO),
+            retention: Retention::new(u64::MAX, true, Duration::ZERO),
             elapsed: Duration::ZERO,
             unwritten: HashMap::new(),
-            size,
         }
     }
+}
 
+impl TestLog {
     pub(super) fn generation(&self) -> Generation {
         Generation::of(self.next_offset)
     }
@@ -69,7 +65,7 @@ impl TestLog {
             applied.push((entry, reply));
             if closes {
                 self.next_offset = generation.next().offset(0);
-                self.retention = Retention::new(self.size, false, self.elapsed);
+                self.retention = Retention::new(u64::MAX, false, self.elapsed);
                 self.replica.begin_generation();
                 break;
             }
@@ -84,7 +80,7 @@ impl TestLog {
         }
     }
 
-    /// The entries behind this `Begin`. Each job is a part of its own.
+    /// Each job is a part of its own.
     fn snapshot_entries(&self, begin: u64) -> VecDeque<SnapshotEntry> {
         let (mut parts, jobs) = self.replica.snapshot();
         for job in jobs {
@@ -97,12 +93,10 @@ impl TestLog {
         (0..).zip(parts).map(part).chain([end]).collect()
     }
 
-    /// Appends a command of the first producer, which takes effect.
     pub(super) fn call(&mut self, command: Command) -> CommandReply {
         self.call_at(0, command)
     }
 
-    /// The writer's clock shows this time in milliseconds.
     pub(super) fn call_at(&mut self, at: i64, command: Command) -> CommandReply {
         let sequence = self.replica.producers().last_sequence(1) + 1;
         let at = Timestamp::from_millis(at);
@@ -129,7 +123,6 @@ pub(super) fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
 }
 
-/// The payload to which a replica points.
 pub(super) fn payload(messages: &Messages, job: JobId, stored: &PayloadRef) -> Bytes {
     let position = stored.position;
     let entry = &messages[&position.offset][position.entry as usize];

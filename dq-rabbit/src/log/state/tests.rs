@@ -19,9 +19,8 @@ use super::stored::StoredPayload;
 use super::test_log::{Messages, TestLog, id, payload, queue};
 use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
-use crate::log::wire::{
-    self, Command, Entry, QueueOperation, SnapshotEntry, SnapshotPart, StandingLease,
-};
+use crate::log::wire::entry::QueueOperation;
+use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
 
 const PRODUCERS: u64 = 3;
 /// Few, so that calls meet the same jobs.
@@ -39,22 +38,17 @@ enum Step {
     },
     /// Begins a snapshot, or appends its next part.
     Snapshot,
-    /// The snapshot's writer is killed.
     Abandon,
-    /// If the snapshot is complete.
     Close,
     /// Another producer closed that generation first, and this one writes its close again.
     CloseAgain,
-    /// A producer that is behind writes to the closed generation.
     Late(Call),
 }
 
 #[derive(Debug, Clone)]
 enum Call {
     Command(Command),
-    /// Settles the last lease.
     Settle(Verdict),
-    /// Ends the leases that have expired for the reading process.
     EndLeases,
 }
 
@@ -124,7 +118,6 @@ fn schedule() -> impl Strategy<Value = Command> {
             if detaches {
                 job.on_running = OnRunning::Detach;
             }
-            // Half the ids are not remembered.
             job.remember = Duration::from_millis(remember.saturating_sub(500));
             Command::Schedule(vec![job.into()])
         },
@@ -157,35 +150,21 @@ fn operation() -> impl Strategy<Value = QueueOperation> {
     ]
 }
 
+#[derive(Default)]
 struct Simulation {
     log: TestLog,
     last_closed: Option<Generation>,
     /// Where a late message goes in the closed generation.
     late_offset: Option<u64>,
-    /// In the order in which they took effect.
     applied: Vec<Entry>,
     /// By producer, with entries that never reached the log.
     sent: HashMap<u64, Vec<Entry>>,
-    /// Generations with a complete snapshot.
     complete: BTreeSet<Generation>,
     leases: Vec<Lease>,
     now_ms: u64,
 }
 
 impl Simulation {
-    fn new() -> Self {
-        Self {
-            log: TestLog::new(u64::MAX),
-            last_closed: None,
-            late_offset: None,
-            applied: Vec::new(),
-            sent: HashMap::new(),
-            complete: BTreeSet::new(),
-            leases: Vec::new(),
-            now_ms: 0,
-        }
-    }
-
     fn command(&mut self, call: &Call) -> Command {
         match call {
             Call::Command(command) => command.clone(),
@@ -233,7 +212,6 @@ impl Simulation {
             self.last_closed = Some(generation);
             self.late_offset = Some(offset + 1);
         }
-        // Only a complete generation is closed.
         if is_closed || self.log.retention.is_complete() {
             self.complete.insert(generation);
         }
@@ -309,7 +287,6 @@ impl Simulation {
 
 type Contents = (MachineSnapshot<StoredPayload>, HistoryLimits, Vec<StandingLease>);
 
-/// The state with payloads in their jobs, in a fixed order.
 fn contents(messages: &Messages, replica: &mut Replica) -> Contents {
     let leases = replica.leases();
     let machine = replica.machine();
@@ -350,7 +327,6 @@ fn read_from(messages: &Messages, mut generation: Generation) -> Replica {
     replica
 }
 
-/// The bytes of a snapshot that count towards the log's capacity.
 fn snapshot_bytes(messages: &Messages, replica: &Replica) -> u64 {
     fn sum<T: serde::Serialize>(items: &[T]) -> u64 {
         items.iter().map(wire::encoded_size).sum()
@@ -374,7 +350,7 @@ proptest! {
     fn replicas_are_equal_wherever_they_start_to_read(
         steps in vec((1..=PRODUCERS, step()), 1..120)
     ) {
-        let mut simulation = Simulation::new();
+        let mut simulation = Simulation::default();
         for (producer_id, step) in &steps {
             simulation.step(*producer_id, step);
         }

@@ -28,7 +28,7 @@ impl From<dq_core::NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// Converts the job without payload and headers.
+    /// Leaves out payload and headers.
     pub(crate) fn to_core(&self) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, Bytes::new());
@@ -129,6 +129,13 @@ impl From<&Lease> for dq_core::Lease {
     }
 }
 
+impl StandingLease {
+    pub(crate) fn granted(lease: dq_core::Lease, lease_for: Duration) -> Self {
+        let dq_core::Lease { queue, job, token } = lease;
+        Self { queue, job, token: token.0, renewals: 0, lease_for: millis(lease_for) }
+    }
+}
+
 impl From<&StandingLease> for dq_core::Lease {
     fn from(lease: &StandingLease) -> Self {
         Self { queue: lease.queue.clone(), job: lease.job, token: FencingToken(lease.token) }
@@ -172,7 +179,7 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
 }
 
 impl Settlement {
-    /// Converts the settlement without the next step's payload.
+    /// Leaves out the next step's payload.
     pub(crate) fn to_core(&self) -> dq_core::Settlement {
         let Self(lease, verdict) = self;
         let verdict = match verdict {

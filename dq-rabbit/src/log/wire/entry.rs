@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::payload::Payload;
 
-/// A command with its writer and time.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// The writing process's random number, drawn when it opens the log.
+    /// Random, drawn when the process opens the log.
     pub(crate) producer_id: u64,
     /// Counts the producer's entries from 1 without gaps.
     pub(crate) sequence: u64,
@@ -21,8 +20,7 @@ pub(crate) struct Entry {
     pub(crate) command: Command,
 }
 
-/// A change, or a read that needs its place among changes. [`kinds`](super::kinds) has their
-/// numbers.
+/// A change, or a read that needs its place among changes.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     /// Has no effect. Its producer has applied all earlier entries when it reads this back.
@@ -93,7 +91,6 @@ pub(crate) struct Claim {
     /// Queue, maximum number of jobs, lease length in milliseconds.
     pub(super) wants: Vec<(QueueName, u64, u64)>,
     pub(crate) limit: u64,
-    /// Jobs that the claimer has the payload for.
     pub(crate) prefetched: Vec<JobId>,
 }
 
@@ -146,12 +143,14 @@ pub(crate) enum SnapshotEntry {
     Begin,
     Part {
         begin: u64,
-        /// From 0.
         number: u32,
         part: SnapshotPart,
     },
     /// Complete if all parts were read.
-    End { begin: u64, parts: u32 },
+    End {
+        begin: u64,
+        parts: u32,
+    },
 }
 
 /// There is one header, and any number of others.
@@ -196,7 +195,6 @@ pub(crate) struct Job {
     pub(super) counts: [u32; 3],
 }
 
-/// A job that has not ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SnapshotJob {
     pub(crate) job: Job,

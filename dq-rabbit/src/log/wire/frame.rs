@@ -1,13 +1,13 @@
 //! Frames: a stream's messages, and the entries in them, as bytes.
 //!
 //! ```text
-//! message = magic | format | head | entry … | checksum of all before it
+//! message = magic | format | count | entry … | checksum of all before it
 //! entry   = kind | flags | producer id | sequence number | time | length | body
 //! ```
 //!
 //! Magic, format and checksum stay in later formats, so that none is taken for a foreign message.
 //!
-//! `postcard` encodes the head and an entry's first fields; the kind says the body's format. So a
+//! `postcard` encodes the entries' count and an entry's first fields; the kind says the body's format. So a
 //! process can skip an unknown kind and still record the sequence number.
 
 use dq_core::{Error, ErrorKind, Result, Timestamp};
@@ -24,9 +24,6 @@ const CHECKSUM_BYTES: usize = 8;
 /// An entry's flag: a process that does not know the kind must stop.
 const MUST_UNDERSTAND: u8 = 1;
 
-const OPERATION: &str = "read the log";
-
-/// A decoded message of the log.
 #[derive(Debug)]
 pub(crate) enum Message {
     Entries(Vec<Entry>),
@@ -40,12 +37,6 @@ pub(crate) enum SkipReason {
     Damaged,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Head {
-    entries: u32,
-}
-
-/// An entry without its body.
 #[derive(Serialize, Deserialize)]
 struct EntryHead {
     kind: u16,
@@ -65,10 +56,8 @@ impl Message {
     }
 }
 
-/// Encodes entries as one message.
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
-    let head = Head { entries: length(entries) };
-    let mut message = append(&head, [MAGIC, &[FORMAT]].concat());
+    let mut message = append(&length(entries), [MAGIC, &[FORMAT]].concat());
     for Entry { producer_id, sequence, at, command } in entries {
         let body = command.encode_body();
         let head = EntryHead {
@@ -115,7 +104,7 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     if xxh3_64(framed) != u64::from_le_bytes(*checksum) {
         return Ok(Message::Skipped(SkipReason::Damaged));
     }
-    // The message is intact, so a newer version has written it.
+    // A newer version has written the intact message.
     if format > FORMAT {
         return Err(too_old(format!("a message of format {format}")));
     }
@@ -123,9 +112,9 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
 }
 
 fn decode_entries(mut bytes: &[u8]) -> Result<Vec<Entry>> {
-    let head: Head = take(&mut bytes)?;
+    let count: u32 = take(&mut bytes)?;
     let mut entries = Vec::new();
-    for _ in 0..head.entries {
+    for _ in 0..count {
         let entry: EntryHead = take(&mut bytes)?;
         let Some((body, rest)) = bytes.split_at_checked(entry.length as usize) else {
             return Err(too_old("an entry in another frame".to_owned()));
@@ -157,5 +146,5 @@ fn too_old(what: String) -> Error {
         format!("the log holds {what}, which this version does not know"),
     )
     .remedy("run the version that wrote it, or a newer one, in all processes of the prefix")
-    .operation(OPERATION)
+    .operation("read the log")
 }

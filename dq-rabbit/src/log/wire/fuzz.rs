@@ -21,7 +21,6 @@ fn messages() -> Vec<Vec<u8>> {
     every_command().into_iter().map(|command| encode(&entries(command))).collect()
 }
 
-/// The message with the right checksum for its other bytes.
 fn resealed(message: &[u8]) -> Vec<u8> {
     sealed(message[..message.len().saturating_sub(8)].to_vec())
 }

@@ -37,7 +37,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Decodes a body; `None` if this version does not know it.
+            /// `None` if this version does not know the body.
             pub(super) fn decode_body(kind: u16, body: &[u8]) -> Option<Self> {
                 match kind {
                     $($kind => {
@@ -70,7 +70,6 @@ kinds! {
 }
 
 impl Command {
-    /// Whether a process must know the command, because its replica would differ from others.
     pub(super) fn must_understand(&self) -> bool {
         !OPTIONAL.contains(&self.kind()) && !matches!(self, Self::Unknown { .. })
     }

@@ -1,12 +1,11 @@
 //! The log's wire format: entries as bytes.
 //!
-//! A message is a frame with a checksum (see [`frame`]). Each entry has its kind's number and its
-//! body's length. **Kinds and bodies are the format** and never change (see [`kinds`]): `postcard`
-//! does not mark fields, so it would read wrong values. Types are named like the [`dq_core`] types
-//! that they encode.
+//! A message is a frame with a checksum (see [`frame`]). **Kinds and bodies are the format** and
+//! never change (see [`kinds`]): `postcard` does not mark fields, so it would read wrong values.
+//! Types are named like the [`dq_core`] types that they encode.
 
 mod convert;
-mod entry;
+pub(super) mod entry;
 mod frame;
 #[cfg(test)]
 mod fuzz;
@@ -19,9 +18,8 @@ pub(crate) mod tests;
 
 pub(crate) use convert::millis;
 pub(crate) use entry::{
-    Announcement, Claim, Command, EndedJob, Entry, HistoryLimits, JobRef, NewJob, QueueOperation,
-    Renewal, Reschedule, Settlement, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
-    SnapshotPart, StandingLease, Totals,
+    Claim, Command, EndedJob, Entry, HistoryLimits, JobRef, NewJob, Settlement, SnapshotEntry,
+    SnapshotHeader, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease, Totals,
 };
 pub(crate) use frame::{Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Payload {
     bytes: Bytes,
-    checksum: Checksum,
+    pub(crate) checksum: Checksum,
     /// Bytes that [`drop_bytes`](Self::drop_bytes) has freed.
     #[serde(skip)]
     freed: usize,
@@ -27,22 +27,17 @@ impl Checksum {
 }
 
 impl Payload {
-    /// Stands for a payload that the log has lost. No process takes it for an empty payload,
-    /// because the checksum differs.
+    /// Stands for a lost payload. No process takes it for an empty one, because the checksum
+    /// differs.
     pub(crate) fn lost(checksum: Checksum) -> Self {
         Self { bytes: Bytes::new(), checksum, freed: 0 }
     }
 
-    pub(crate) fn checksum(&self) -> Checksum {
-        self.checksum
-    }
-
-    /// The payload's length, also after its bytes were freed.
     pub(crate) fn len(&self) -> usize {
         self.freed + self.bytes.len()
     }
 
-    /// The bytes. Use them only if their checksum is the job's.
+    /// Use them only if their checksum is the job's.
     pub(super) fn bytes(&self) -> &Bytes {
         &self.bytes
     }

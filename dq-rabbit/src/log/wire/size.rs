@@ -11,12 +11,10 @@ use super::payload::{Checksum, Payload};
 const HEAD_BYTES: usize = 32;
 
 impl Command {
-    /// The command's size in the log, in bytes.
     pub(crate) fn size(&self) -> usize {
         HEAD_BYTES + self.body_size()
     }
 
-    /// Returns the payload at this index, with its job's id.
     pub(crate) fn payload(&self, index: u32) -> Option<(JobId, &Bytes)> {
         let index = index as usize;
         let job = match self {
@@ -35,7 +33,6 @@ impl Command {
         job.map(|job| (job.id, job.payload.bytes()))
     }
 
-    /// Frees the payloads' bytes.
     pub(crate) fn drop_payloads(&mut self) {
         match self {
             Self::Schedule(jobs) => jobs.iter_mut().for_each(|job| job.payload.drop_bytes()),
@@ -73,8 +70,7 @@ impl Command {
         }
     }
 
-    /// Whether the command adds jobs. A snapshot adds none, and must be written when the log is
-    /// full.
+    /// A snapshot adds none, and must be written when the log is full.
     pub(crate) fn adds_jobs(&self) -> bool {
         !self.new_jobs().is_empty()
     }
@@ -91,8 +87,7 @@ impl Payload {
 }
 
 impl NewJob {
-    /// The job's size in a snapshot, without state, times and counters, which count as a fixed
-    /// number of bytes.
+    /// In a snapshot, without state, times and counters, which count as a fixed number of bytes.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let Self { id, queue, key, max_attempts, headers, .. } = self;
         let key = key.as_ref().map(JobKey::as_str);

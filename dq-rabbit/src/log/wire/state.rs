@@ -8,7 +8,6 @@ use dq_core::{Ended, JobState, JobView, Timestamp, machine};
 use super::convert::millis;
 use super::entry::{Announcement, EndedJob, HistoryLimit, HistoryLimits, Job, JobNotes};
 
-/// The first due time, if it is not the due time.
 pub(crate) fn other_first_due(job: &dq_core::Job) -> Option<Timestamp> {
     (job.first_due != job.due).then_some(job.first_due)
 }
@@ -29,7 +28,7 @@ impl From<&dq_core::Job> for Job {
 }
 
 impl Job {
-    /// Converts the job without payload and headers.
+    /// Leaves out payload and headers.
     pub(crate) fn into_core(self) -> dq_core::Job {
         let mut job = dq_core::Job::new(self.id, self.queue, self.due, self.created, Bytes::new());
         job.key = self.key;
@@ -63,7 +62,6 @@ impl From<JobNotes> for machine::JobNotes {
 }
 
 impl EndedJob {
-    /// `None` if the job has not ended.
     pub(crate) fn new(seq: u64, view: &JobView) -> Option<Self> {
         let Ended { ending, reason, at, .. } = view.ended.clone()?;
         Some(Self {

@@ -8,7 +8,10 @@ use dq_core::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::entry::{Due, HistoryLimit, Job, JobNotes, Lease, Target, Verdict};
+use super::entry::{
+    Announcement, Due, HistoryLimit, Job, JobNotes, Lease, QueueOperation, Renewal, Reschedule,
+    Target, Verdict,
+};
 use super::*;
 
 /// All fields that a job can have.
@@ -55,10 +58,6 @@ fn standing_lease() -> StandingLease {
     StandingLease { queue: queue(), job: id(3), token: 400, renewals: 500, lease_for: 30_000 }
 }
 
-fn settle<const N: usize>(verdicts: [Verdict; N]) -> Command {
-    Command::Settle(verdicts.map(|verdict| Settlement(lease(), verdict)).into())
-}
-
 fn stored_job() -> Job {
     let [due, created] = [700, -5].map(Timestamp::from_millis);
     let mut job = dq_core::Job::new(id(9), queue(), due, created, Bytes::new());
@@ -66,7 +65,6 @@ fn stored_job() -> Job {
     (&job).into()
 }
 
-/// A stored job with all fields that it can have.
 fn full_stored_job(first_due: i64) -> Job {
     let first_due = Some(Timestamp::from_millis(first_due));
     Job { key: Some(key()), first_due, max_attempts: Some(300), ..stored_job() }
@@ -88,39 +86,6 @@ fn full_snapshot_job(state: SnapshotJobState) -> SnapshotJob {
     SnapshotJob { job, notes: Some(notes), headers, ..snapshot_job(state) }
 }
 
-fn ended_job() -> EndedJob {
-    EndedJob {
-        seq: 600,
-        job: full_stored_job(600),
-        leased_since: Some(Timestamp::from_millis(800)),
-        worker: Some("worker".to_owned()),
-        last_error: None,
-        ending: Ending::Done,
-        reason: Some("so".to_owned()),
-        at: Timestamp::from_millis(900),
-    }
-}
-
-fn limits() -> HistoryLimits {
-    HistoryLimits {
-        default: HistoryLimit(1_000, 86_400_000),
-        queues: vec![(queue(), HistoryLimit(0, 0))],
-    }
-}
-
-fn header() -> SnapshotHeader {
-    SnapshotHeader {
-        log_id: 301,
-        last_seq: 302,
-        last_token: 303,
-        last_ended: 304,
-        producers: vec![(305, 306, 307)],
-        queues: vec![(queue(), true, [1, 2, 3, 4, 5, 600])],
-        history: limits(),
-        capacity: Some(308),
-    }
-}
-
 fn part(part: SnapshotPart) -> Command {
     Command::Snapshot(SnapshotEntry::Part { begin: 300, number: 1, part })
 }
@@ -133,6 +98,39 @@ pub(super) fn every_command() -> Vec<Command> {
     let operate = |operation| Command::Operate(queue(), operation);
     let reason = DeadReason::new(DeadKind::Exhausted, "so");
     let info = Bytes::from_static(b"{}");
+    let verdicts = [
+        Verdict::Done,
+        Verdict::Skip("why".to_owned()),
+        Verdict::Retry(Due::After(1), "why".to_owned()),
+        Verdict::Again(Due::At(at), payload()),
+        Verdict::Snooze(Due::At(at)),
+        Verdict::Dead { kind: "rejected".into(), message: "so".into(), failed: true },
+        Verdict::Release { started: true },
+    ];
+    let limits = || HistoryLimits {
+        default: HistoryLimit(1_000, 86_400_000),
+        queues: vec![(queue(), HistoryLimit(0, 0))],
+    };
+    let header = SnapshotHeader {
+        log_id: 301,
+        last_seq: 302,
+        last_token: 303,
+        last_ended: 304,
+        producers: vec![(305, 306, 307)],
+        queues: vec![(queue(), true, [1, 2, 3, 4, 5, 600])],
+        history: limits(),
+        capacity: Some(308),
+    };
+    let ended_job = EndedJob {
+        seq: 600,
+        job: full_stored_job(600),
+        leased_since: Some(Timestamp::from_millis(800)),
+        worker: Some("worker".to_owned()),
+        last_error: None,
+        ending: Ending::Done,
+        reason: Some("so".to_owned()),
+        at: Timestamp::from_millis(900),
+    };
     vec![
         Command::Barrier,
         Command::Schedule(vec![job()]),
@@ -145,15 +143,7 @@ pub(super) fn every_command() -> Vec<Command> {
             limit: 200,
             prefetched: vec![id(5)],
         }),
-        settle([
-            Verdict::Done,
-            Verdict::Skip("why".to_owned()),
-            Verdict::Retry(Due::After(1), "why".to_owned()),
-            Verdict::Again(Due::At(at), payload()),
-            Verdict::Snooze(Due::At(at)),
-            Verdict::Dead { kind: "rejected".into(), message: "so".into(), failed: true },
-            Verdict::Release { started: true },
-        ]),
+        Command::Settle(verdicts.map(|verdict| Settlement(lease(), verdict)).into()),
         Command::Renew(vec![Renewal(lease(), 30_000)]),
         Command::EndLeases(vec![standing_lease()]),
         operate(QueueOperation::Replay(vec![id(6)], Due::At(at))),
@@ -167,13 +157,13 @@ pub(super) fn every_command() -> Vec<Command> {
         Command::Announce(Announcement("runner".to_owned(), info.clone(), 45_000)),
         Command::Close(301),
         Command::Snapshot(SnapshotEntry::Begin),
-        part(SnapshotPart::Header(Box::new(header()))),
+        part(SnapshotPart::Header(Box::new(header))),
         part(SnapshotPart::Jobs(vec![
             snapshot_job(SnapshotJobState::Waiting),
             full_snapshot_job(SnapshotJobState::Leased(500, at)),
         ])),
         part(SnapshotPart::Jobs(vec![snapshot_job(SnapshotJobState::Dead(reason, at))])),
-        part(SnapshotPart::Ended(vec![ended_job()])),
+        part(SnapshotPart::Ended(vec![ended_job])),
         part(SnapshotPart::Pins(vec![(id(8), at, at)])),
         part(SnapshotPart::Runners(vec![("runner".to_owned(), info, at, at)])),
         part(SnapshotPart::Leases(vec![standing_lease()])),
@@ -242,9 +232,8 @@ fn entries(message: &[u8]) -> Vec<Entry> {
     decode(message).unwrap().into_entries().expect("a message of this format")
 }
 
-/// `6471` is the magic, `01` the format; the head is the number of entries. Each entry: kind,
-/// flags, producer id (`e807`), sequence number (`02`), time (`05` is -3), length and body. The
-/// checksum has eight bytes.
+/// Magic `6471`, format `01`, the number of entries. Each entry: kind, flags, producer id (`e807`),
+/// sequence number (`02`), time (`05` is -3), length and body. The checksum has eight bytes.
 #[test]
 fn the_bytes_of_format_1_stay_the_same() {
     let mut bodies = Vec::new();
@@ -264,11 +253,14 @@ fn the_bytes_of_format_1_stay_the_same() {
 }
 
 #[test]
-fn reasons_and_ends_keep_their_numbers() {
+fn types_of_dq_core_keep_their_numbers() {
     use DeadKind::{Exhausted, Late, Lost, Quarantined, Rejected, Undecodable};
     use Ending::{Cancelled, Done, Removed, Replaced, Skipped};
     let kinds = (Exhausted, Rejected, Undecodable, Lost, Quarantined, Late);
     assert_eq!(hex(&postcard::to_allocvec(&kinds).unwrap()), "000102030405");
+    use OnConflict::{Earliest, Keep, Latest, Replace};
+    let policies = (Keep, Replace, Earliest, Latest, OnRunning::Refuse, OnRunning::Detach);
+    assert_eq!(hex(&postcard::to_allocvec(&policies).unwrap()), "000102030001");
     let ends = (Done, Skipped, Cancelled, Replaced, Removed);
     assert_eq!(hex(&postcard::to_allocvec(&ends).unwrap()), "0001020304");
 }
@@ -297,17 +289,15 @@ fn what_is_not_an_intact_message_of_this_format_is_skipped() {
     assert_eq!(entries(&message).len(), 2);
 }
 
-/// An entry of a kind that this version does not know.
 pub(crate) fn unknown_entry(flags: u8) -> Vec<u8> {
     let command = Command::Unknown { kind: 1_000, body: Bytes::from_static(b"?") };
     let mut message = encode(&[entry(command)]);
-    // After magic (two bytes), format (one), head (one) and kind (two).
+    // After magic (two bytes), format (one), count (one) and kind (two).
     message[6] = flags;
     message.truncate(message.len() - 8);
     sealed(message)
 }
 
-/// With the checksum of a whole message.
 pub(super) fn sealed(mut message: Vec<u8>) -> Vec<u8> {
     let checksum = xxh3_64(&message);
     message.extend(checksum.to_le_bytes());

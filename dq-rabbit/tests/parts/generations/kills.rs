@@ -22,9 +22,7 @@ use crate::parts::fixture::queue;
 const STEPS: [&str; 8] =
     ["declared", "closed", "begun", "half", "complete", "announced", "retired", "deleted"];
 
-/// Tells a child process its broker.
 const URL: &str = "DQ_RABBIT_TEST_URL";
-/// Tells a child process the step at which it is killed.
 const STEP: &str = "DQ_RABBIT_TEST_STEP";
 
 /// Writes until it has taken a step. Its drop kills it.
@@ -74,7 +72,6 @@ async fn dying_process() {
     let url = std::env::var(URL).expect("this test is started by another test");
     let step = std::env::var(STEP).unwrap();
     let step = STEPS.into_iter().find(|known| *known == step).unwrap();
-    // The harness has begun a line.
     println!();
     let config = small_at(url);
     let backend = RabbitBackend::connect(&config, &Environment::default()).await.unwrap();

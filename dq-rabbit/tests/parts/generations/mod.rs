@@ -22,9 +22,9 @@ use crate::log::generation::Generation;
 
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The payload size of a job that stays, in bytes.
+/// In bytes; the job stays.
 const STAYS: usize = 1_000;
-/// The payload size of a job that is cancelled, in bytes.
+/// The job is cancelled.
 const GOES: usize = 100_000;
 
 /// Settings with which a generation is closed after 2 MiB.
@@ -50,7 +50,6 @@ fn sized(bytes: usize) -> NewJob {
     new.payload(payload)
 }
 
-/// The job's id over and over.
 fn payload(id: JobId, bytes: usize) -> Vec<u8> {
     id.to_bytes().into_iter().cycle().take(bytes).collect()
 }
@@ -61,7 +60,6 @@ struct Books {
     kept: HashSet<JobId>,
     /// Their calls have not succeeded, so they may be there.
     unknown: HashSet<JobId>,
-    /// Each change is printed for the process that has started this one.
     is_printed: bool,
 }
 
@@ -97,7 +95,6 @@ async fn write(backend: &RabbitBackend, books: &Mutex<Books>) {
     goes.iter().for_each(|job| lock(books).record("cancel", job.id));
 }
 
-/// Writes with these processes in turn.
 async fn write_until(
     what: &str,
     backends: &[&Arc<RabbitBackend>],
@@ -114,7 +111,6 @@ async fn write_until(
     tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect(what);
 }
 
-/// All jobs in the store, with the right payloads.
 async fn found(backend: &RabbitBackend) -> HashSet<JobId> {
     let queue = queue("q");
     let mut found = HashSet::new();
@@ -134,7 +130,7 @@ async fn found(backend: &RabbitBackend) -> HashSet<JobId> {
     found
 }
 
-/// All accepted jobs are there, and of the others only those whose calls may have taken effect.
+/// Expects all accepted jobs, and of the others only jobs whose calls may have taken effect.
 async fn assert_kept(backend: &RabbitBackend, books: &Mutex<Books>) {
     let found = found(backend).await;
     let Books { kept, unknown, .. } = &*lock(books);
@@ -142,7 +138,6 @@ async fn assert_kept(backend: &RabbitBackend, books: &Mutex<Books>) {
     assert!(found.is_subset(&(kept | unknown)), "cancelled: {:?}", &found - kept);
 }
 
-/// Deletes streams, as `rabbitmqctl delete_queue` does.
 async fn delete_generations(config: &RabbitConfig, numbers: RangeInclusive<u32>) {
     let (_connection, topology) = topology(config);
     topology.delete_generations(numbers.map(Generation::new)).await.unwrap();
