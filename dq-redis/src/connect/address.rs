@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Origin;
 
+// The ports of addresses without one.
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -23,7 +24,7 @@ pub(crate) enum Topology {
     Sentinel(String),
 }
 
-/// No `Debug`, so that the password is not shown.
+/// The parts of an address. It has no `Debug`, so that the password is not shown.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) topology: Topology,
@@ -40,13 +41,7 @@ impl Address {
         if !["redis", "rediss"].contains(&family) {
             return Err(unknown_scheme());
         }
-        // A socket path may contain an `@`, too.
-        let hosts_end = if kind == "unix" { address.find('/') } else { None };
-        let at = address[..hosts_end.unwrap_or(address.len())].rfind('@');
-        let (login, location) = match at {
-            Some(at) => (Some(&address[..at]), &address[at + 1..]),
-            None => (None, address),
-        };
+        let (login, location) = split_login(address, kind == "unix");
         let (user, password) = credentials(login)?;
         let mut parsed = Self {
             topology: Topology::Single,
@@ -57,8 +52,8 @@ impl Address {
             tls: family == "rediss",
         };
         if kind == "unix" {
-            // A password with an unencoded `/` ends up here, before an `@`. Do not repeat it or try
-            // it as a path.
+            // The location may be a part of a password with an unencoded `/`, so the error does not
+            // repeat it.
             if !location.starts_with('/') {
                 return Err(invalid_setting(
                     "the URL of a Redis socket does not name an absolute path",
@@ -116,7 +111,7 @@ impl Address {
         }
     }
 
-    /// Without user and password, for error and log messages.
+    /// The address without user and password, for error and log messages.
     pub(crate) fn shown(&self) -> String {
         match &self.topology {
             Topology::Unix(path) => path.clone(),
@@ -129,6 +124,16 @@ impl Address {
     }
 }
 
+/// Splits user and password off, which an `@` ends. A socket path may contain an `@`, too.
+fn split_login(address: &str, is_socket: bool) -> (Option<&str>, &str) {
+    let hosts_end = if is_socket { address.find('/') } else { None };
+    match address[..hosts_end.unwrap_or(address.len())].rfind('@') {
+        Some(end) => (Some(&address[..end]), &address[end + 1..]),
+        None => (None, address),
+    }
+}
+
+/// Returns user and password.
 fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> {
     let Some(login) = login else {
         return Ok((None, None));
@@ -171,7 +176,7 @@ fn database(text: &str) -> Result<i64> {
     })
 }
 
-/// Does not repeat the scheme, which may be part of an address without one.
+/// The error does not repeat the scheme, which may be part of an address without one.
 fn unknown_scheme() -> Error {
     invalid_setting(
         "the scheme of the Redis URL is unknown",
@@ -210,31 +215,23 @@ mod tests {
     #[test]
     fn malformed_addresses_are_refused_without_repeating_them() {
         for (scheme, address) in [
-            ("redis", "hunter2"),
             ("redis", "u:hunter2@"),
-            ("redis", "u:hunter2@host:port"),
             ("redis", "u:hunter2@host/x"),
             ("redis", "u:hunter2@a,b"),
             ("redis", "u:hunter2@host:99999"),
             ("redis+cluster", "u:hunter2@host/1"),
             ("redis+sentinel", "u:hunter2@host"),
             ("redis+pool", "u:hunter2@host"),
-            ("http", "u:hunter2@host"),
-            ("redsi+cluster", "u:hunter2@host"),
             ("redisson", "u:hunter2@host"),
             ("hunter2", "7462"),
             ("redis", "u:%FFhunter2@host"),
             ("redis+unix", "u:hun/hunter2@/run/redis.sock"),
         ] {
-            match Address::parse(scheme, address) {
-                Ok(_) => assert_eq!(address, "hunter2", "{scheme}://{address}"),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Config);
-                    assert!(
-                        error.remedy_text().is_some() && !error.to_string().contains("hunter2")
-                    );
-                }
-            }
+            let Err(error) = Address::parse(scheme, address) else {
+                panic!("{scheme}://{address}")
+            };
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.remedy_text().is_some() && !error.to_string().contains("hunter2"));
         }
     }
 }

@@ -11,30 +11,32 @@ use std::time::{Duration, Instant};
 
 use dq_core::sync::lock;
 use dq_core::{Listeners, QueueName, Timestamp};
-use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
 use tokio_util::sync::CancellationToken;
 
 use super::layout::destination_key;
-use crate::connect::{Server, ServerClient};
+use crate::connect::{Server, ServerClient, connect};
 use crate::keys::Partition;
 
 /// Maximum number of watched lists, because each needs a connection. The runner's sweep (a claim
 /// without any hint) finds payloads in other lists once a second.
 const MAX_WATCHED: usize = 16;
 
-/// Timeout of one `BLMOVE`: long, so that an idle queue costs few commands.
+/// The timeout of one `BLMOVE`. It is long, so that an idle queue costs few commands.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How late a `BLMOVE` reply may be before the connection counts as lost.
 const REPLY_GRACE: Duration = Duration::from_secs(10);
 
+/// The pause after a wake-up. It doubles while the list keeps elements, as in a paused queue, up to
+/// [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum pause. The pause doubles while the list keeps elements, as in a paused queue.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
+/// The pause after a connection failed.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
+/// Watches the destination lists of this process's queues.
 #[derive(Debug)]
 pub(super) struct DestinationWatch {
     server: Arc<Server>,
@@ -47,7 +49,7 @@ impl DestinationWatch {
         Self { server, watched: Mutex::default(), end: CancellationToken::new() }
     }
 
-    /// Does nothing once [`MAX_WATCHED`] lists are watched.
+    /// Watches the destination list of a queue. Does nothing once [`MAX_WATCHED`] lists are watched.
     pub(super) fn watch(&self, partition: &Arc<Partition>, listeners: &Arc<Listeners>) {
         let mut watched = lock(&self.watched);
         if watched.contains(&partition.queue) || watched.len() >= MAX_WATCHED {
@@ -92,10 +94,8 @@ impl ListWatcher {
     async fn connect_and_watch(&self) -> redis::RedisResult<()> {
         match self.server.client().await? {
             ServerClient::Single(client) => {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(self.server.connect_timeout()))
-                    .set_response_timeout(Some(BLOCK_TIMEOUT + REPLY_GRACE));
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                let response_timeout = BLOCK_TIMEOUT + REPLY_GRACE;
+                let connection = connect(&client, self.server.connect_timeout(), response_timeout);
                 self.watch(&mut connection.await?, BLOCK_TIMEOUT).await
             }
             ServerClient::Cluster(client) => {
@@ -112,13 +112,9 @@ impl ListWatcher {
         connection: &mut impl ConnectionLike,
         block_timeout: Duration,
     ) -> redis::RedisResult<()> {
+        let list = destination_key(&self.partition);
         let mut command = redis::cmd("BLMOVE");
-        command
-            .arg(destination_key(&self.partition))
-            .arg(destination_key(&self.partition))
-            .arg("LEFT")
-            .arg("LEFT");
-        command.arg(block_timeout.as_secs_f64());
+        command.arg(list).arg(list).arg("LEFT").arg("LEFT").arg(block_timeout.as_secs_f64());
         let mut pause = FIRST_PAUSE;
         loop {
             let sent = Instant::now();
@@ -128,9 +124,9 @@ impl ListWatcher {
                 continue;
             }
             self.listeners.wake(&self.partition.queue, Timestamp::EPOCH);
-            // After an immediate reply the element was there before: no runner has taken it yet.
-            pause =
-                if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
+            // After an immediate reply, the element was there before: no runner has taken it yet.
+            let was_there_before = sent.elapsed() < FIRST_PAUSE;
+            pause = if was_there_before { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
             tokio::time::sleep(pause).await;
         }
     }

@@ -25,9 +25,9 @@ async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
     let _serving = TestRunner::start(&backend, &names).await;
     let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
-    // One channel per queue, and one for the schedules.
+    // There is one channel per queue, and one for the schedules.
     wait_until("it listens", async || subscribed() == 101).await;
-    // One sweep a second, plus some at the window's edges.
+    // The runner sweeps once a second; some calls come at the window's edges.
     let is_quiet = async |seconds| {
         let (began, before) = (Instant::now(), commands_sent(&redis));
         tokio::time::sleep(Duration::from_secs(seconds)).await;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dq_core::{Due, Operation, Verdict};
 
-use crate::redisson::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, open_with, queue};
+use crate::common::{HOUR, queue, settle};
+use crate::redisson::fixture::{DESTINATION, Fixture, TIMEOUT, job, open, open_with};
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -52,9 +53,7 @@ async fn payloads_in_the_list_are_ready_jobs_and_retried_natively() {
     assert_eq!([&jobs[0].job.payload, &jobs[1].job.payload], ["a", "b"]);
     assert_ne!(jobs[0].job.id, jobs[1].job.id);
     // A retried job is native: Java clients cannot take it.
-    let settlement =
-        dq_core::Settlement::new(jobs[0].lease(), Verdict::retry(Due::NOW, "a reason"));
-    fixture.backend.settle(&[settlement]).await.unwrap();
+    settle(&*fixture.backend, &jobs[0], Verdict::retry(Due::NOW, "a reason")).await;
     assert_eq!(fixture.len("LLEN", DESTINATION), 1);
     let again = fixture.claim(10).await;
     let retried = again.iter().find(|job| job.job.id == jobs[0].job.id).unwrap();
@@ -67,7 +66,7 @@ async fn due_jobs_of_queues_that_java_consumes_are_transferred_unless_paused() {
     let queue = queue();
     fixture.backend.operate(Operation::Pause { queue: &queue }).await.unwrap();
     let due = job(Duration::from_millis(30), "x");
-    fixture.schedule(vec![due, job(LATER, "y")]).await;
+    fixture.schedule(vec![due, job(HOUR, "y")]).await;
     let consumed = |config: &mut dq_redis::RedissonConfig| {
         config.consumed_by_java.insert(queue.clone());
     };
