@@ -36,15 +36,11 @@ impl RedisBackend {
         {
             return Err(replica());
         }
-        unless_read_only(self.link.result(Effect::Repeatable, answer).map(drop))
-    }
-}
-
-/// Accepts a server that refuses writes at the moment: operators can inspect it and, if it is full,
-/// empty it.
-pub(crate) fn unless_read_only(tried: Result<()>) -> Result<()> {
-    match tried {
-        Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
-        tried => tried,
+        match self.link.result(Effect::Repeatable, answer) {
+            // The server refuses writes at the moment: operators can inspect it and, if it is full,
+            // empty it.
+            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
+            tried => tried.map(drop),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Calls on a backend that many tests make. They panic if a call fails.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use dq_core::{
@@ -73,6 +74,16 @@ pub(crate) async fn list(
             return jobs;
         }
     }
+}
+
+/// How often the server has run each command.
+pub(crate) fn command_calls(redis: &Redis) -> HashMap<String, u64> {
+    let stats = redis.command(&["INFO", "commandstats"]).text();
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    stats.lines().filter_map(calls).collect()
 }
 
 /// A key that another program has replaced by a string.

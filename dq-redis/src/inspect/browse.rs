@@ -34,7 +34,36 @@ struct Entries {
     has_more: bool,
 }
 
+impl Entries {
+    /// Sorts entries of several partitions. Removes those after `complete_to`, because another one of
+    /// a partition may belong before them.
+    fn merge(&mut self, order: Order, complete_to: Option<Cursor>) {
+        self.entries.sort_by_key(|(cursor, _)| *cursor);
+        if order == Order::Descending {
+            self.entries.reverse();
+        }
+        let is_complete = |cursor: Cursor| match (complete_to, order) {
+            (None, _) => true,
+            (Some(last), Order::Ascending) => cursor <= last,
+            (Some(last), Order::Descending) => cursor >= last,
+        };
+        self.entries.retain(|(cursor, _)| is_complete(*cursor));
+    }
+
+    /// Makes entries before these indices count as no jobs, and ends the listing after them.
+    fn show_only(&mut self, indices: Range<usize>) {
+        for (_, view) in self.entries.iter_mut().take(indices.start) {
+            *view = None;
+        }
+        if self.entries.len() >= indices.end {
+            self.entries.truncate(indices.end);
+            self.has_more = false;
+        }
+    }
+}
+
 impl RedisBackend {
+    /// Reads a page, by as many calls as it takes.
     pub(crate) async fn list_jobs(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let mut page = Page::new(Vec::new(), params.after);
         loop {
@@ -116,9 +145,8 @@ impl RedisBackend {
         Ok(sum.map(|sum| usize::try_from(sum).unwrap_or(usize::MAX)))
     }
 
-    /// Merges the next entries of all partitions in order. If a partition has more, the result ends
-    /// at its last entry read, because its next one may belong there. Entries outside `listed`
-    /// count as no jobs. `None` if a partition is closed.
+    /// Reads the next entries of all partitions. If a partition has more, the result ends at its last
+    /// entry read. Entries outside `listed` are not shown. `None` if a partition is closed.
     async fn browse_all(
         &self,
         partitions: &QueuePartitions,
@@ -128,7 +156,6 @@ impl RedisBackend {
         listed: Range<usize>,
     ) -> Result<Option<Entries>> {
         let mut all = Entries::default();
-        let is_ascending = params.order == Order::Ascending;
         let page_bytes = if params.payloads { PAGE_BYTES } else { HEADER_PAGE_BYTES };
         let mut complete_to: Option<Cursor> = None;
         for partition in &partitions.all {
@@ -139,32 +166,21 @@ impl RedisBackend {
                 all.has_more = true;
                 let last = read.entries.last().map(|(cursor, _)| *cursor);
                 let both = complete_to.into_iter().chain(last);
-                complete_to = if is_ascending { both.min() } else { both.max() };
+                complete_to = match params.order {
+                    Order::Ascending => both.min(),
+                    Order::Descending => both.max(),
+                };
             }
             all.entries.extend(read.entries);
         }
         if !partitions.is_single() {
-            all.entries.sort_by_key(|(cursor, _)| *cursor);
-            if !is_ascending {
-                all.entries.reverse();
-            }
-            let is_complete = |cursor: Cursor| match (complete_to, params.order) {
-                (None, _) => true,
-                (Some(last), Order::Ascending) => cursor <= last,
-                (Some(last), Order::Descending) => cursor >= last,
-            };
-            all.entries.retain(|(cursor, _)| is_complete(*cursor));
+            all.merge(params.order, complete_to);
         }
-        for (_, view) in all.entries.iter_mut().take(listed.start) {
-            *view = None;
-        }
-        if all.entries.len() >= listed.end {
-            all.entries.truncate(listed.end);
-            all.has_more = false;
-        }
+        all.show_only(listed);
         Ok(Some(all))
     }
 
+    /// Reads the next entries of one partition. `None` if it is closed.
     async fn browse_partition(
         &self,
         partition: &Arc<Partition>,

@@ -13,15 +13,12 @@ use dq_core::{
 
 use super::codec::Codec;
 use super::config::RedissonConfig;
-use super::destination_watch::DestinationWatch;
 use super::layout::RedissonLayout;
 use super::member;
 use super::scripts::{JavaScripts, scripts};
 use super::transfer::TransferTask;
-use crate::error::Effect;
 use crate::handle;
 use crate::reply;
-use crate::rights::unless_read_only;
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
@@ -32,13 +29,13 @@ const LOCATE_BATCH: usize = 500;
 /// A backend that shares Redisson's `RDelayedQueue` with Java clients.
 ///
 /// `stats` counts payloads in the destination list, from which Java's `take()` pops, as ready.
-/// `browse` does not list them because they have neither an id nor a due time.
+/// `browse` does not list them because they have neither an id nor a due time. Runners find them with
+/// their next claim, at most a second after Java has added them without a delay.
 #[derive(Debug)]
 pub struct RedissonBackend {
     native: RedisBackend,
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
-    destination_watch: DestinationWatch,
     transfer: Option<TransferTask>,
 }
 
@@ -62,15 +59,8 @@ impl RedissonBackend {
         let (all_layouts, own) = scripts(&config.script_settings());
         let (server, shards) = (config.server(), ShardSettings::default());
         let native = RedisBackend::open(&server, environment, layout, all_layouts, shards).await?;
-        prove_blmove(&native, &config.prefix).await?;
         native.check_format().await?;
-        let mut backend = Self {
-            destination_watch: DestinationWatch::new(Arc::clone(native.link.server())),
-            native,
-            config: config.clone(),
-            scripts: own,
-            transfer: None,
-        };
+        let mut backend = Self { native, config: config.clone(), scripts: own, transfer: None };
         for queue in &config.consumed_by_java {
             backend.check_slot(queue)?;
         }
@@ -141,16 +131,6 @@ impl RedissonBackend {
     }
 }
 
-/// Tries BLMOVE, which watches Java's lists. No script tries it, because not every version allows it
-/// there.
-async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
-    let list = format!("{prefix}:rights:list:{{dq-rights}}");
-    // The time limit is 10 ms, because Redis 6.2 rounds 1 ms to 0, which means no limit.
-    let mut blmove = redis::cmd("BLMOVE");
-    blmove.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
-    unless_read_only(native.link.run(Effect::Repeatable, &blmove).await.map(drop))
-}
-
 #[async_trait]
 impl Layer for RedissonBackend {
     fn inner(&self) -> &dyn Backend {
@@ -198,10 +178,6 @@ impl Layer for RedissonBackend {
         // `stats` and `check` then cover queues that only Java fills. An error is harmless: the
         // next `listen` registers the queues.
         self.native.register(queues).await.ok();
-        for queue in queues {
-            let partition = self.native.partitions.unsharded(queue);
-            self.destination_watch.watch(&partition, self.native.wakeups.listeners());
-        }
         Ok(wakeups)
     }
 
@@ -259,7 +235,6 @@ impl Layer for RedissonBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.destination_watch.close();
         if let Some(transfer) = &self.transfer {
             transfer.close();
         }

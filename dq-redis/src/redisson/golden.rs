@@ -146,33 +146,20 @@ fn payloads_from_redisson_are_decoded() {
 fn payloads_are_encoded_as_by_redisson() {
     for line in Golden::all() {
         let Some(codec) = line.codec() else { continue };
+        if matches!(codec, Codec::Kryo5 { .. }) && line.is_object() {
+            continue;
+        }
         let payload = line.payload();
-        match codec {
-            Codec::Raw | Codec::Json => assert_eq!(codec.encode(&payload).unwrap(), payload),
-            Codec::Text => {
-                let text = codec.decode(&payload).unwrap();
-                assert_eq!(codec.encode(&text).unwrap(), payload, "{}", line.name());
-            }
-            Codec::Kryo5 { .. } if line.is_object() => {}
-            Codec::Kryo5 { .. } => {
-                let json = Bytes::from(line.value.to_string());
-                assert_eq!(codec.encode(&json).unwrap(), payload, "{}", line.name());
-            }
-            // JSON does not distinguish these types, so the payload names them.
-            Codec::Jackson { .. }
-                if !matches!(line.java_type.as_str(), "string" | "int" | "bool" | "double") =>
-            {
-                assert_eq!(parsed(&codec.encode(&payload).unwrap()), parsed(&payload));
-            }
-            Codec::Jackson { .. } => {
-                let json = Bytes::from(line.value.to_string());
-                assert_eq!(
-                    parsed(&codec.encode(&json).unwrap()),
-                    parsed(&payload),
-                    "{}",
-                    line.name()
-                );
-            }
+        let is_jackson = matches!(codec, Codec::Jackson { .. });
+        // JSON shows only these types. To write others, the application names their classes.
+        let is_plain = matches!(line.java_type.as_str(), "string" | "int" | "bool" | "double");
+        let names_classes = is_jackson && !is_plain;
+        let json = if names_classes { payload.clone() } else { codec.decode(&payload).unwrap() };
+        let encoded = codec.encode(&json).unwrap();
+        if is_jackson {
+            assert_eq!(parsed(&encoded), parsed(&payload), "{}", line.name());
+        } else {
+            assert_eq!(encoded, payload, "{}", line.name());
         }
     }
 }

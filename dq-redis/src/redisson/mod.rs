@@ -14,7 +14,6 @@
 mod backend;
 pub(crate) mod codec;
 mod config;
-mod destination_watch;
 #[cfg(test)]
 mod golden;
 pub(crate) mod layout;

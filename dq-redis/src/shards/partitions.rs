@@ -115,9 +115,9 @@ impl Partitions {
         partitions
     }
 
-    /// The queues that are known to have shards.
-    pub(crate) fn sharded(&self) -> HashSet<QueueName> {
-        lock(&self.cache).sharded.clone()
+    /// Whether a queue is known to have shards.
+    pub(crate) fn is_sharded(&self, queue: &QueueName) -> bool {
+        lock(&self.cache).sharded.contains(queue)
     }
 
     pub(crate) fn forget(&self, queue: &QueueName) {

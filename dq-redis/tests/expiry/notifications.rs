@@ -61,15 +61,3 @@ async fn a_server_that_cannot_be_configured_is_a_finding_and_not_an_error() {
     let backend = open_and_configure(server.url()).await;
     until_found(&backend, "redis-expiry.config-refused").await;
 }
-
-#[tokio::test]
-async fn probes_of_several_backends_do_not_disturb_each_other() {
-    let server = server();
-    let backends = [open_on(&server).await, open_on(&server).await, open_on(&server).await];
-    // The backends check at the same time: alone, each finds nothing.
-    wait_until("no check has a finding", async || {
-        let checks = backends.iter().map(|backend| finding(backend));
-        futures_util::future::join_all(checks).await.iter().all(Option::is_none)
-    })
-    .await;
-}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dq_core::{
     Backend, BrowseParams, Cancelled, Due, JobId, JobRef, JobState, Operation, Renewal, Reschedule,
-    Settled, Settlement, Wakeups,
+    Settled, Settlement,
 };
 use dq_servers::Redis;
 
@@ -26,7 +26,7 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     backend.now().await.unwrap();
     let mut wakeups = backend.listen(std::slice::from_ref(&queue)).await.unwrap();
     // A new subscription is itself a wake-up.
-    expect_wakeup(&mut wakeups, max_wait).await;
+    tokio::time::timeout(max_wait, wakeups.next()).await.expect("a wake-up");
     // Above 8192 bytes, later claims check record sizes, which takes another command.
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = job(name).payload(vec![b'x'; 9_000]);
@@ -67,17 +67,12 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     assert!(findings.iter().all(|found| found.code != "redis.unreachable"), "{findings:?}");
 }
 
-async fn expect_wakeup(wakeups: &mut Wakeups, max_wait: Duration) {
-    tokio::time::timeout(max_wait, wakeups.next()).await.expect("a wake-up");
-}
-
 /// Makes the Redisson backend's own calls, with `java_visibility=approximate` and
 /// `java_visibility=exact`. Server commands replace Java's clients.
 pub(crate) async fn flow_beside_java(
     redis: &Redis,
     approximate: &Arc<dyn Backend>,
     exact: &Arc<dyn Backend>,
-    max_wait: Duration,
 ) {
     let name = new_name();
     let queue = queue(&name);
@@ -89,11 +84,7 @@ pub(crate) async fn flow_beside_java(
         claimed
     };
 
-    // The destination list is watched.
-    let mut wakeups = approximate.listen(std::slice::from_ref(&queue)).await.unwrap();
-    while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
-    expect_wakeup(&mut wakeups, max_wait).await;
     let claimed = claim_one(approximate).await;
     approximate.settle(&done_settlements(&claimed)).await.unwrap();
 

@@ -4,18 +4,15 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, RedisCluster};
 
+use crate::common::command_calls;
 use crate::faults::fixture::{TestRunner, open, queue, wait_until};
 
 /// Client commands since the server started. A script counts as one command. The tests' own client
 /// sends none of these, except PING when the server starts.
 fn commands_sent(redis: &Redis) -> u64 {
-    let stats = redis.command(&["INFO", "commandstats"]).text();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let by_client = ["eval", "evalsha", "sadd", "smembers", "subscribe", "ping"];
-        by_client.contains(&name).then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
-    };
-    stats.lines().filter_map(calls).sum()
+    let by_client = ["eval", "evalsha", "sadd", "smembers", "subscribe", "ping"];
+    let calls = command_calls(redis);
+    by_client.iter().filter_map(|name| calls.get(*name)).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

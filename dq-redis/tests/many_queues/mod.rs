@@ -12,7 +12,7 @@ use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::fixture::{after, by_id, dead_ids, in_an_hour, job, queue};
 
-use crate::common::{dead, purge};
+use crate::common::{command_calls, dead, purge};
 
 /// More than a claim looks at without the index.
 const QUEUES: usize = 24;
@@ -103,15 +103,6 @@ async fn the_next_due_time_is_that_of_the_wanted_queues() {
     assert_eq!(claim(&backend, 1, LEASE).await.next_due, Some(due));
 }
 
-fn calls(server: &Redis) -> HashMap<String, u64> {
-    let stats = server.command(&["INFO", "commandstats"]).text();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
-    };
-    stats.lines().filter_map(calls).collect()
-}
-
 #[tokio::test]
 async fn a_claim_looks_only_at_queues_that_are_due() {
     let server = Redis::start();
@@ -119,23 +110,20 @@ async fn a_claim_looks_only_at_queues_that_are_due() {
     claim(&backend, 9, LEASE).await;
     let jobs = names().into_iter().map(|name| in_an_hour(job(&name)));
     backend.schedule(jobs.collect()).await.unwrap();
-    let idle = |before: &HashMap<String, u64>| -> u64 {
-        let after = calls(&server);
-        after
-            .iter()
-            .filter(|(name, _)| *name != "info")
-            .map(|(name, n)| n - before.get(name).unwrap_or(&0))
-            .sum()
+    let calls_since = |before: &HashMap<String, u64>| -> u64 {
+        let mut after = command_calls(&server);
+        after.remove("info");
+        after.iter().map(|(name, calls)| calls - before.get(name).unwrap_or(&0)).sum()
     };
     claim(&backend, 9, LEASE).await;
-    let before = calls(&server);
+    let before = command_calls(&server);
     claim(&backend, 9, LEASE).await;
     // EVALSHA, TIME, and two commands that read the index.
-    assert_eq!(idle(&before), 4);
+    assert_eq!(calls_since(&before), 4);
     backend.schedule(vec![job("q5")]).await.unwrap();
-    let before = calls(&server);
+    let before = command_calls(&server);
     claim_one(&backend, "q5", "one is due").await;
-    let commands = idle(&before);
+    let commands = calls_since(&before);
     assert!(commands < 30, "{commands} commands");
 }
 
