@@ -91,11 +91,6 @@ pub(crate) fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
-/// The key of the destination list, from which Java's `take()` pops.
-pub(super) fn destination_key(partition: &Partition) -> &str {
-    &partition.keys[KINDS.len() + 2]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,7 +100,7 @@ mod tests {
         let (prefix, name_prefix) = ("dq".to_owned(), "app:".to_owned());
         let layout = RedissonLayout { prefix, name_prefix, format: Format::Current };
         let partition = layout.partition(&QueueName::new("orders").unwrap(), 1, 0);
-        assert_eq!(destination_key(&partition), "app:orders");
+        assert_eq!(partition.keys[KINDS.len() + 2], "app:orders");
         assert_eq!(partition.keys[0], "dq:due:{app:orders}");
         assert_eq!(partition.keys[KINDS.len()], "redisson_delay_queue_timeout:{app:orders}");
         assert_eq!(partition.keys[KINDS.len() + 1], "redisson_delay_queue:{app:orders}");

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Due, ErrorKind, JobState, Operation, QueueName, Scheduled, Settled, Settlement,
-    Verdict,
+    Backend, Due, JobState, Operation, QueueName, Scheduled, Settled, Settlement, Verdict,
 };
 use dq_servers::{Redis, shared_redis};
 use dq_testkit::fixture::wait_until;
