@@ -5,24 +5,27 @@ use dq_core::config::invalid_setting;
 use dq_core::{Error, ErrorKind, QueueName};
 use redis::{RedisError, ServerErrorKind};
 
+/// What a command has done to the server if its reply is lost. It decides the kind of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The command can be repeated, or its effect expires by itself, like a lease. A lost reply is
+    /// The command can be repeated, or its effect expires by itself, like a lease. The error is
     /// `Unavailable`.
     Repeatable,
-    /// The effect stays. A lost reply is `OutcomeUnknown`.
+    /// The effect stays. The error is `OutcomeUnknown`.
     Lasting,
 }
 
+/// The server that an error comes from.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) address: String,
     pub(crate) is_cluster: bool,
-    /// Whether the client finds the new primary after a failover: true with Sentinel and clusters.
+    /// Whether the client finds the new primary after a failover, as with Sentinel and clusters.
     pub(crate) finds_primary: bool,
     pub(crate) tls: bool,
 }
 
+/// The error for a call after `close`.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the Redis backend was closed")
 }
@@ -39,13 +42,13 @@ pub(crate) fn unexpected() -> Error {
     )
 }
 
-/// For an operation, verdict or policy from a later dq-core.
+/// The error for an operation, verdict or policy from a later dq-core.
 pub(crate) fn unsupported(what: String) -> Error {
     Error::new(ErrorKind::Unsupported, format!("the Redis backends do not know {what}"))
 }
 
 pub(crate) fn invalid_url(error: &RedisError) -> Error {
-    // The text may contain the address; the category never does.
+    // The error's text is left out because it may contain the address. The category never does.
     invalid_setting(
         format!("the Redis URL cannot be used: {}", error.category()),
         "write it like redis://user:password@host:6379/0",
@@ -84,6 +87,7 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     text.contains("unknown command") || text.contains("wrong number of arguments")
 }
 
+/// Makes the error of a failed command: its kind, the server's text and a remedy.
 pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError) -> Error {
     let (kind, remedy) = match classify(error, effect) {
         // The server is a cluster node, although HELLO did not say so when connecting.
@@ -101,28 +105,23 @@ pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError)
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    // Only bug reports need the script line.
+    // Only bug reports need the line of the script.
     let message = if kind == ErrorKind::Internal { &message } else { without_line(&message) };
     Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim())).remedy(remedy)
 }
 
-fn without_line(message: &str) -> &str {
-    if let Some((message, line)) = message.rsplit_once(" script: ")
-        && line.contains(", on @")
-    {
-        return message;
+/// Removes the line of the script that Redis 7 and newer append to an error inside a script.
+fn without_line(text: &str) -> &str {
+    match text.rsplit_once(" script: ") {
+        Some((message, line)) if line.contains(", on @") => message,
+        _ => text,
     }
-    // Before Redis 7 the line comes first, and twice if the server itself refused a command.
-    let rest = message.strip_prefix("ERR Error running script ");
-    let rest = rest.and_then(|rest| rest.split_once(": @user_script:")?.1.split_once(": "));
-    let Some((_line, message)) = rest else { return message };
-    let rest = message.strip_prefix("@user_script: ").and_then(|rest| rest.split_once(": "));
-    rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
-/// Cluster nodes and replicas that do not serve a key, or not yet.
+/// The codes of cluster nodes and replicas that do not serve a key, or not yet.
 const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
+/// The error for a queue of which a key holds another type of value.
 pub(crate) fn wrong_type(origin: &Origin, queue: &QueueName) -> Error {
     let what = format!(
         "Redis at {}: queue {queue}: WRONGTYPE: one of its keys holds another type of value",
@@ -135,9 +134,6 @@ pub(crate) const CLUSTER: &str =
     "begin the URL with redis+cluster://, or rediss+cluster:// for TLS";
 pub(crate) const SENTINEL: &str = "write the URL like redis+sentinel://host:26379/mymaster/0, with \
      the name of the primary, or connect to the primary itself";
-const NO_DATABASES: &str = "leave out the number of the database; if that server is a Sentinel, \
-     write the URL like redis+sentinel://host:26379/mymaster/0";
-const NO_SENTINEL: &str = "that server is no Sentinel: begin the URL with redis://, or with redis+cluster:// if it is in a cluster";
 const NO_CLUSTER: &str = "begin the URL with redis://: that server is in no cluster";
 const UNREACHED: &str = "check that the server runs and can be reached from here";
 const UNREACHED_BY_TLS: &str = "check that the server runs, can be reached from here, and speaks \
@@ -146,44 +142,44 @@ const CREDENTIALS: &str =
     "check user and password of the URL, or leave them out if the server has none";
 const WRONG_TYPE: &str = "another program uses a key of this backend: choose another `prefix`, or remove \
      that key, which `check` names";
-const LOGIN: &str = "give the user and the password in the URL: redis://user:password@host:6379/0";
-const CANNOT_SAVE: &str =
-    "the server refuses writes until it can save its data: see its log, free its disk";
-const NO_REPLICAS: &str =
-    "the server waits for its replicas: see `min-replicas-to-write` and INFO replication";
 const BUSY: &str = "a script of another client has run for seconds: end it with SCRIPT KILL";
-const PRIMARY_NAME: &str =
-    "check the name of the primary in the URL, and that the Sentinels know one that runs";
-const FEW_DATABASES: &str = "the server has fewer databases: see its setting `databases`";
-const MAX_CLIENTS: &str =
-    "raise `maxclients` of the server, or close connections that CLIENT LIST shows";
-const CERTIFICATE: &str =
-    "give the certificate of the server's authority as `ca`, and the host as it is named there";
-const PROTECTED: &str =
-    "the server runs in protected mode: set a password, or bind it to an address";
-const REPEAT: &str = "repeat the call with the same job ids: what has taken effect is kept";
 const PRIMARY: &str = "connect to the primary, by redis+sentinel:// if it changes";
-const OLD: &str = "use Redis 6.2 or newer with scripting enabled";
+const NO_COMMAND: &str = "use a server with Lua scripts and all commands under their own names: Redis 6.2 or \
+     newer, or Valkey with its Lua module";
 pub(crate) const RIGHTS: &str =
     "grant this user what the documentation of dq-redis lists under rights";
 
-/// For an error inside a script, Redis 7 passes the code on; older versions have it only in the
-/// message.
+/// Whether an error has one of these codes. For an error inside a script, Redis 7 passes the code on;
+/// older versions have it only in the message.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     codes.iter().any(|known| code == *known || detail.contains(&format!("{known} ")))
 }
 
+/// Finds the kind of an error and its remedy: by its code, else by the client library's kind, else by
+/// its text.
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     use ErrorKind::{Config, Full, Incompatible, Internal, OutcomeUnknown, ReadOnly, Unavailable};
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
-        (&["WRONGPASS", "NOAUTH"], Config, LOGIN),
+        (
+            &["WRONGPASS", "NOAUTH"],
+            Config,
+            "give the user and the password in the URL: redis://user:password@host:6379/0",
+        ),
         (&["NOPERM"], Config, RIGHTS),
         (&["OOM"], Full, "raise `maxmemory`, or remove dead jobs and other keys"),
         (&["READONLY"], ReadOnly, PRIMARY),
-        (&["MISCONF"], ReadOnly, CANNOT_SAVE),
-        (&["NOREPLICAS"], Unavailable, NO_REPLICAS),
+        (
+            &["MISCONF"],
+            ReadOnly,
+            "the server refuses writes until it can save its data: see its log, free its disk",
+        ),
+        (
+            &["NOREPLICAS"],
+            Unavailable,
+            "the server waits for its replicas: see `min-replicas-to-write` and INFO replication",
+        ),
         (&["LOADING"], Unavailable, "wait: the server is loading its data"),
         (&["BUSY"], Unavailable, BUSY),
         (
@@ -203,28 +199,59 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         redis::ErrorKind::ClusterConnectionNotFound => {
             return (Unavailable, "check that the nodes of the cluster run");
         }
-        redis::ErrorKind::MasterNameNotFoundBySentinel => return (Unavailable, PRIMARY_NAME),
+        redis::ErrorKind::MasterNameNotFoundBySentinel => {
+            return (
+                Unavailable,
+                "check the name of the primary in the URL, and that the Sentinels know one that runs",
+            );
+        }
         _ => {}
     }
-    // Errors without a code, some from the client library. NOPERM inside a script has three texts.
-    // Redis 6.2 quotes command names with backticks, later versions with apostrophes. Only this
-    // file reads error texts.
+    // Some errors have no code, like those of the client library. Redis has three texts for a missing
+    // right inside a script. It quotes command names with backticks in version 6.2, and with
+    // apostrophes later. Only this file reads error texts.
     let text = error.to_string().replace('`', "'");
-    let phrases: [(&str, ErrorKind, &'static str); 14] = [
+    let phrases: [(&str, ErrorKind, &'static str); 15] = [
         ("cluster support disabled", Config, NO_CLUSTER),
-        ("unknown command 'SENTINEL'", Config, NO_SENTINEL),
+        (
+            "unknown command 'SENTINEL'",
+            Config,
+            "that server is no Sentinel: begin the URL with redis://, or with redis+cluster:// if it is in a cluster",
+        ),
         ("not allowed in cluster mode", Config, CLUSTER),
-        ("DB index is out of range", Config, FEW_DATABASES),
-        ("max number of clients", Unavailable, MAX_CLIENTS),
+        (
+            "DB index is out of range",
+            Config,
+            "the server has fewer databases: see its setting `databases`",
+        ),
+        (
+            "max number of clients",
+            Unavailable,
+            "raise `maxclients` of the server, or close connections that CLIENT LIST shows",
+        ),
         ("has no permissions", Config, RIGHTS),
         ("user executing the script", Config, RIGHTS),
         ("ACL failure", Config, RIGHTS),
-        ("unknown command 'SELECT'", Config, NO_DATABASES),
+        (
+            "unknown command 'SELECT'",
+            Config,
+            "leave out the number of the database; if that server is a Sentinel, write the URL like \
+             redis+sentinel://host:26379/mymaster/0",
+        ),
         ("unknown command 'CLUSTER'", Config, NO_CLUSTER),
-        ("unknown command", Incompatible, OLD),
-        ("certificate", Config, CERTIFICATE),
+        ("unknown command", Incompatible, NO_COMMAND),
+        ("global 'struct'", Incompatible, NO_COMMAND),
+        (
+            "certificate",
+            Config,
+            "give the certificate of the server's authority as `ca`, and the host as it is named there",
+        ),
         ("Password authentication failed", Config, CREDENTIALS),
-        ("protected mode", Config, PROTECTED),
+        (
+            "protected mode",
+            Config,
+            "the server runs in protected mode: set a password, or bind it to an address",
+        ),
     ];
     if let Some((_, kind, remedy)) = phrases.into_iter().find(|(phrase, ..)| text.contains(phrase))
     {
@@ -232,7 +259,9 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
     let lost = error.is_io_error() || error.is_timeout() || error.is_unrecoverable_error();
     match (lost, effect) {
-        (true, Effect::Lasting) => (OutcomeUnknown, REPEAT),
+        (true, Effect::Lasting) => {
+            (OutcomeUnknown, "repeat the call with the same job ids: what has taken effect is kept")
+        }
         (true, Effect::Repeatable) => (Unavailable, UNREACHED),
         (false, _) => (Internal, "please report this with the message"),
     }
@@ -271,14 +300,6 @@ mod tests {
         let line = "script: 75c1, on @user_script:12.";
         let known = converted(false, "WRONGTYPE", &format!("Operation against a key {line}"));
         assert_eq!(known.message(), "Redis at h:6379: WRONGTYPE Operation against a key");
-        let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
-        assert_eq!(
-            converted(false, "ERR", before).message(),
-            "Redis at h:6379: WRONGTYPE Operation"
-        );
-        let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
-             allowed";
-        assert_eq!(converted(false, "ERR", twice).message(), "Redis at h:6379: OOM not allowed");
         assert!(converted(false, "ERR", &format!("Oops {line}")).message().ends_with(line));
     }
 

@@ -16,6 +16,7 @@ const LARGE_RECORD: usize = 8192;
 
 /// How a backend names its keys and stores waiting jobs. The layout's scripts must agree.
 pub(crate) trait KeyLayout: Debug + Send + Sync {
+    /// The key of the set with the names of all queues.
     fn queues(&self) -> String;
 
     /// The queue index, by which a claim knows where to look among many queues. `None` if other
@@ -24,6 +25,7 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
         None
     }
 
+    /// The queue of an entry of the queue index.
     fn indexed_queue<'a>(&self, _entry: &'a [u8]) -> Option<&'a str> {
         None
     }
@@ -31,6 +33,7 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
     /// The key with the format of all data: see `format.rs`.
     fn format(&self) -> String;
 
+    /// The keys of announced runners, in the order for `scripts/runners.lua`.
     fn runners(&self) -> [String; 2];
 
     /// The channel of a queue that does not exist, for trying the right to use it.
@@ -39,31 +42,29 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
     /// Partition number `shard` of a queue with this shard count.
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition;
 
-    /// Whether another program named this key, so that `prefix` does not change it.
-    fn is_shared(&self, _partition: &Partition, _key: &str) -> bool {
-        false
-    }
-
-    fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs;
+    /// Encodes jobs for the layout's `schedule` script, which adds the time when it accepts them.
+    fn encode(&self, jobs: &[&NewJob]) -> EncodedJobs;
 
     /// The error for a status reply that only the layout's own scripts give.
     fn refusal(&self, _answer: &Value) -> Option<Error> {
         None
     }
 
+    /// What to try to find out whether the user has all rights.
     fn rights(&self) -> RightsTest;
 }
 
 /// Arguments for a `schedule` script, besides handles, due times and keys.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedJobs {
-    /// Property by property, as the script passes them to Redis; one entry a job in each column.
+    /// Each column has one property of all jobs, as the script passes it to Redis.
     pub(crate) columns: Vec<Vec<Bytes>>,
     pub(crate) has_large_record: bool,
     /// Whether the layout takes two jobs with different handles and keys for the same.
     pub(crate) has_duplicates: bool,
 }
 
+/// What `rights.rs` runs to find missing rights.
 #[derive(Debug)]
 pub(crate) struct RightsTest {
     /// Lua texts that list commands, see `scripts/rights/try.lua`.
@@ -117,9 +118,10 @@ impl KeyLayout for NativeLayout {
         Partition { shards, shard, queue_index, ..partition }
     }
 
-    fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs {
-        let records: Vec<Bytes> = jobs.iter().map(|job| record::encode(job, now).into()).collect();
-        let has_large_record = records.iter().any(|record| record.len() > LARGE_RECORD);
+    fn encode(&self, jobs: &[&NewJob]) -> EncodedJobs {
+        let records: Vec<Bytes> = jobs.iter().map(|job| record::encode(job).into()).collect();
+        let is_large = |record: &Bytes| record::ACCEPTED_BYTES + record.len() > LARGE_RECORD;
+        let has_large_record = records.iter().any(is_large);
         EncodedJobs { columns: vec![records], has_large_record, has_duplicates: false }
     }
 
@@ -135,30 +137,17 @@ impl KeyLayout for NativeLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::slot;
 
     #[test]
-    fn all_keys_of_a_prefix_have_one_slot_whatever_the_queue() {
+    fn partitions_are_in_one_slot_and_share_no_keys_with_other_shard_counts() {
         let layout = NativeLayout { prefix: "dq".to_owned() };
-        for queue in ["q", "a{x}b", "}{", "订单"] {
-            let partition = layout.partition(&QueueName::new(queue).unwrap(), 1, 0);
-            assert!(partition.is_in_one_slot(), "{partition:?}");
-            assert_eq!(partition.slot, slot(b"dq"));
-            let shard = layout.partition(&partition.queue, 4, 3);
-            assert!(shard.is_in_one_slot(), "{shard:?}");
-            assert_eq!((shard.slot, shard.channel), (slot(b"dq#4.3"), partition.channel));
-        }
-        assert_eq!(slot(layout.queues().as_bytes()), slot(b"dq"));
-    }
-
-    #[test]
-    fn partitions_of_different_numbers_of_shards_share_no_keys() {
-        let layout = NativeLayout { prefix: "dq".to_owned() };
-        let queue = QueueName::new("q").unwrap();
+        let queue = QueueName::new("a{x}b}{").unwrap();
         // Shard counts and shards; without the dot, the last two could be mixed up.
         let all = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (22, 0), (2, 20)];
-        let keys = all.map(|(shards, shard)| layout.partition(&queue, shards, shard).keys);
-        let distinct: std::collections::HashSet<_> = keys.iter().flatten().collect();
+        let partitions = all.map(|(shards, shard)| layout.partition(&queue, shards, shard));
+        assert!(partitions.iter().all(Partition::is_in_one_slot));
+        let keys = partitions.iter().flat_map(|partition| &partition.keys);
+        let distinct: std::collections::HashSet<_> = keys.collect();
         assert_eq!(distinct.len(), all.len() * KINDS.len());
     }
 }

@@ -11,6 +11,7 @@ pub(crate) const KINDS: [&str; 13] = [
 const JOB: usize = 1;
 const QUARANTINE: usize = 8;
 
+/// A queue without shards, or one shard of a queue: keys in one slot of a cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) queue: QueueName,
@@ -67,20 +68,4 @@ pub(crate) fn crc16(bytes: &[u8]) -> u16 {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_a_cluster() {
-        // From CLUSTER KEYSLOT in Redis 7.0.15. 0x31c3 is in the specification of CRC-16.
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-        assert_eq!(slot(b"123456789"), 12739);
-        assert_eq!(slot(b"my{}q"), 12782);
-        assert_eq!(slot(b"q{x"), 1028);
-        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
-        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-    }
 }

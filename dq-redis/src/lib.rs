@@ -40,20 +40,15 @@
 //!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +hlen +hscan \
-//!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
+//!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink
 //! ```
 //!
-//! The key expiry backend needs the native rights, `SET`, `TOUCH`, and the channel for key expiry
-//! events. The setting `configure` also needs `+config|get +config|set`. Without the channel, only
-//! timers find due jobs, and `check` reports it:
+//! The key expiry backend needs the native rights and those below: two commands, and the channel for
+//! key expiry events. Without the channel, only timers find due jobs, and `check` reports it. The
+//! setting `configure` also needs `+config|get +config|set`.
 //!
 //! ```text
-//! ACL SETUSER jobs on >secret resetkeys ~{dq}:* \
-//!     resetchannels &{dq}:wake:* &__keyevent@*__:expired -@all \
-//!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
-//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
-//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire \
-//!     +set +touch
+//! ACL SETUSER jobs &__keyevent@*__:expired +set +touch
 //! ```
 
 mod args;
@@ -61,7 +56,6 @@ mod backend;
 mod batch;
 mod check;
 mod claim;
-mod clock;
 mod config;
 mod connect;
 mod error;
@@ -77,6 +71,7 @@ mod keys;
 mod library;
 mod operate;
 mod pins;
+mod probe;
 mod queue_index;
 mod record;
 mod redisson;
@@ -93,7 +88,7 @@ mod store;
 mod wakeups;
 
 pub use config::RedisConfig;
-pub use expiry::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
+pub use expiry::{RedisExpiryBackend, RedisExpiryConfig};
 pub use import::{RedissonSource, ZsetSource};
 pub use redisson::{Codec, Format, JavaVisibility, RedissonBackend, RedissonConfig};
 pub use store::RedisBackend;

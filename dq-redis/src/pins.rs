@@ -1,4 +1,5 @@
-//! Pinned ids in sharded queues.
+//! Pinned ids in sharded queues. A *pinned* id is that of an ended job; it is not stored again for a
+//! while.
 //!
 //! A pin is in its job's shard, where the schedule script looks for it. But a job with the same id
 //! and another key belongs to another shard. So scheduling asks all shards of a queue that ever had
@@ -24,6 +25,7 @@ use crate::store::RedisBackend;
 const RECHECK: Duration = Duration::from_secs(1);
 
 impl RedisBackend {
+    /// Finds the jobs that must not be stored because their ids are pinned, with their receipts.
     pub(crate) async fn find_pinned(&self, jobs: &[NewJob]) -> Result<HashMap<JobId, Receipt>> {
         let mut by_queue: HashMap<&QueueName, Vec<&NewJob>> = HashMap::new();
         for job in jobs {
@@ -60,7 +62,7 @@ impl RedisBackend {
 
     /// Whether a queue ever had a job with an id to pin; with `adds_pins`, marks it.
     async fn is_marked(&self, queue: &QueueName, adds_pins: bool) -> Result<bool> {
-        let now = self.clock.elapsed();
+        let now = self.link.clock().elapsed();
         match lock(&self.marked_queues).get(queue) {
             Some(None) => return Ok(true),
             Some(Some(checked)) if !adds_pins && now < *checked + RECHECK => return Ok(false),
@@ -68,7 +70,7 @@ impl RedisBackend {
         }
         let partition = self.partitions.unsharded(queue);
         let mut call = self.scripts.pins.on([&*partition]);
-        call.arg(if adds_pins { "flag" } else { "flagged" });
+        call.arg(if adds_pins { "mark" } else { "is_marked" });
         let is_marked = reply::number(&call.run(&self.link).await?)? == 1;
         lock(&self.marked_queues).insert(queue.clone(), (!is_marked).then_some(now));
         Ok(is_marked)

@@ -1,5 +1,5 @@
-//! The stored form of a job: the record, written once, and the state, rewritten whenever a lease
-//! begins or ends. `scripts/library/keys.lua` describes the bytes.
+//! Encodes and decodes the stored form of a job: the *record*, written once, and the *state*, rewritten
+//! whenever a lease begins or ends. `scripts/library/keys.lua` describes the bytes.
 
 use bytes::Bytes;
 use dq_core::{
@@ -9,6 +9,7 @@ use dq_core::{
 
 use crate::handle;
 
+// Flags of a record.
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
@@ -19,7 +20,10 @@ const DETACH: u8 = 64;
 /// bytes.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
-/// The stored number. `None` for a policy from a newer `dq-core`.
+/// The bytes of the time when a job was accepted, with which a record begins.
+pub(crate) const ACCEPTED_BYTES: usize = 6;
+
+/// The stored number of a conflict policy. `None` for a policy from a newer `dq-core`.
 pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     match on_conflict {
         OnConflict::Keep => Some(0),
@@ -30,22 +34,27 @@ pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     }
 }
 
-pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
-    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
-    encode_prefix(job, accepted, &mut record);
+/// Encodes a record without the time when the job was accepted, which a script adds.
+pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
+    let mut record = encode_prefix(job);
     record.extend(&job.payload);
     record
 }
 
-pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
-    record.extend(&accepted.to_be_bytes()[2..]);
+/// Encodes a record as [`encode`] does, and without the payload.
+pub(crate) fn encode_prefix(job: &NewJob) -> Vec<u8> {
+    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
     record.extend(handle::tail(job.id));
     let mut flags = policy(job.on_conflict).expect("`schedule` refuses others") * 16;
-    flags |= if job.key.is_some() { KEY } else { 0 };
-    flags |= if job.max_attempts.is_some() { MAX_ATTEMPTS } else { 0 };
-    flags |= if job.headers.is_empty() { 0 } else { HEADERS };
-    flags |= if job.remember.is_zero() { 0 } else { PIN };
-    flags |= if job.on_running == OnRunning::Detach { DETACH } else { 0 };
+    for (flag, is_set) in [
+        (KEY, job.key.is_some()),
+        (MAX_ATTEMPTS, job.max_attempts.is_some()),
+        (HEADERS, !job.headers.is_empty()),
+        (PIN, !job.remember.is_zero()),
+        (DETACH, job.on_running == OnRunning::Detach),
+    ] {
+        flags |= if is_set { flag } else { 0 };
+    }
     record.push(flags);
     if let Some(key) = &job.key {
         let key = key.as_str().as_bytes();
@@ -60,6 +69,7 @@ pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
         record.extend(u32::try_from(headers.len()).expect("headers are bounded").to_be_bytes());
         record.extend(headers);
     }
+    record
 }
 
 /// The numbers of a state, without the fencing token.
@@ -101,8 +111,8 @@ impl Numbers {
     }
 }
 
-/// `None` if the record is malformed. Ignores the due time in `numbers`, which is zero for jobs
-/// that were never leased.
+/// Decodes a job; `None` if the record is malformed. Ignores the due time in `numbers`, which is zero
+/// for jobs that were never leased.
 pub(crate) fn decode(
     queue: &QueueName,
     handle: &[u8],
@@ -111,8 +121,7 @@ pub(crate) fn decode(
     numbers: Numbers,
 ) -> Option<Job> {
     let mut rest = &record[..];
-    let [c0, c1, c2, c3, c4, c5]: [u8; 6] = take(&mut rest)?;
-    let created = i64::from_be_bytes([0, 0, c0, c1, c2, c3, c4, c5]);
+    let created = big_endian(split(&mut rest, ACCEPTED_BYTES)?);
     let tail: [u8; 2] = take(&mut rest)?;
     let [flags] = take(&mut rest)?;
     let mut key = None;
@@ -144,7 +153,8 @@ pub(crate) fn decode(
     Some(job)
 }
 
-/// The payload is the whole record. `None` if `handle` has another length.
+/// Makes a job of a malformed record, with the whole record as its payload. `None` if the handle has
+/// another length than handles have.
 pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
@@ -167,19 +177,20 @@ pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
     [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
 }
 
-/// A malformed reason gets the kind `Other`, with the whole text as message.
+/// Decodes why a job died. A malformed reason gets the kind `Other`, with the whole text as message.
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
+/// The note in a state, for operators and for the end of the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Note<'a> {
     pub(crate) leased_since: Option<Timestamp>,
     pub(crate) worker: Option<String>,
     pub(crate) last_error: Option<String>,
-    /// Copied, with the next three, from the record when a lease begins or the job ends.
+    // Scripts copy these four from the record when a lease begins or the job ends.
     max_attempts: Option<u32>,
     created: i64,
     tail: [u8; 2],
@@ -187,16 +198,17 @@ pub(crate) struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
+    /// Decodes a state's note. A short or empty state has an empty one.
     pub(crate) fn decode(state: &'a [u8]) -> Self {
         Self::read(state).unwrap_or_default()
     }
 
     fn read(state: &'a [u8]) -> Option<Self> {
         let mut rest = state.get(Numbers::BYTES..)?;
-        let since = number(split(&mut rest, 6)?);
-        split(&mut rest, 6)?;
-        let limit = u32::from_be_bytes(take(&mut rest)?);
-        let created = number(split(&mut rest, 6)?);
+        let since = big_endian(split(&mut rest, 6)?);
+        let _remember = split(&mut rest, 6)?;
+        let max_attempts = u32::from_be_bytes(take(&mut rest)?);
+        let created = big_endian(split(&mut rest, ACCEPTED_BYTES)?);
         let tail = take(&mut rest)?;
         let [has_error, worker_length, key_length] = take(&mut rest)?;
         let key = split(&mut rest, key_length.into())?;
@@ -206,7 +218,7 @@ impl<'a> Note<'a> {
             leased_since: was_leased.then_some(Timestamp::from_millis(since)),
             worker: was_leased.then(|| String::from_utf8_lossy(worker).into_owned()),
             last_error: (has_error == 1).then(|| String::from_utf8_lossy(rest).into_owned()),
-            max_attempts: (limit > 0).then_some(limit),
+            max_attempts: (max_attempts > 0).then_some(max_attempts),
             created,
             tail,
             key,
@@ -214,11 +226,12 @@ impl<'a> Note<'a> {
     }
 }
 
+/// Decodes a job in the history, which ended at this time; `None` if it is malformed.
 pub(crate) fn decode_past(
     queue: &QueueName,
     handle: &[u8],
     mut past: &[u8],
-    at: Timestamp,
+    ended_at: Timestamp,
 ) -> Option<JobView> {
     let [letter] = take(&mut past)?;
     let length = u32::from_be_bytes(take(&mut past)?);
@@ -246,21 +259,22 @@ pub(crate) fn decode_past(
     view.leased_since = note.leased_since;
     view.worker = note.worker;
     view.last_error = note.last_error;
-    let mut ended = Ended::new(ending, at);
+    let mut ended = Ended::new(ending, ended_at);
     ended.reason = reason;
     view.ended = Some(ended);
     Some(view)
 }
 
-fn number(bytes: &[u8]) -> i64 {
+fn big_endian(bytes: &[u8]) -> i64 {
     bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// `None` if there are fewer bytes.
+/// Splits bytes off the front; `None` if there are fewer.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     split(rest, N)?.try_into().ok()
 }
 
+/// Splits `length` bytes off the front; `None` if there are fewer.
 fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

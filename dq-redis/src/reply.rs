@@ -6,6 +6,7 @@ use redis::Value;
 
 use crate::error::unexpected;
 
+/// The items of a reply that have not been read yet.
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
 

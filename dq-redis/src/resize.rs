@@ -1,5 +1,5 @@
 //! Looks up a queue's shard count, and changes it to the setting. `shards/mod.rs` explains the
-//! terms and steps.
+//! words (partition, layout, closed) and the steps of a change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,13 @@ use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
 
 const MAX_ATTEMPTS: u32 = 50;
-/// The pause before the third attempt. It doubles with each attempt, up to `MAX_PAUSE`.
+
+/// The longest pause before the third attempt. The limit doubles with each further attempt, up to
+/// [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// The attempts of a call that is repeated because its partition was closed.
+/// Counts the attempts of a call that is repeated because its partition was closed.
 #[derive(Debug)]
 pub(crate) struct Attempts<'a> {
     clock: &'a dyn Clock,
@@ -33,18 +35,68 @@ impl Attempts<'_> {
     /// Errors: `Unavailable` after `MAX_ATTEMPTS`.
     pub(crate) async fn next(&mut self) -> Result<()> {
         self.made += 1;
-        // The second attempt follows at once because the partitions were just looked up. Later
-        // attempts mean that other processes are changing the shard count, too. Random pauses break
-        // the lockstep.
+        if self.made > MAX_ATTEMPTS {
+            let what = "the number of shards of a queue keeps changing";
+            return Err(Error::new(ErrorKind::Unavailable, what)
+                .remedy("give the queue the same number of `shards` in every process"));
+        }
+        // The second attempt follows at once because the partitions were just looked up. A later
+        // attempt means that other processes are changing the shard count, too. Random pauses keep
+        // the processes from repeating their calls in step.
         if let Some(doublings) = self.made.checked_sub(3) {
             let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE);
             self.clock.sleep(longest.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
         }
-        if self.made <= MAX_ATTEMPTS {
-            return Ok(());
+        Ok(())
+    }
+}
+
+/// Repeats a call, which gives `Ok(None)` if a partition is closed, until it gives an answer.
+macro_rules! retry_if_closed {
+    ($backend:expr, $call:expr) => {{
+        let mut attempts = $backend.attempts();
+        loop {
+            let answer = match attempts.next().await {
+                Ok(()) => $call.await,
+                Err(error) => Err(error),
+            };
+            if let Some(answer) = answer.transpose() {
+                break answer;
+            }
         }
-        Err(Error::new(ErrorKind::Unavailable, "the number of shards of a queue keeps changing")
-            .remedy("give the queue the same number of `shards` in every process"))
+    }};
+}
+pub(crate) use retry_if_closed;
+
+/// Why a queue's partitions are looked up.
+#[derive(Clone, Copy)]
+enum Reason<'a> {
+    /// This connection has not looked the queue up.
+    Unknown,
+    /// This partition is closed and refused a call.
+    Refused(&'a Arc<Partition>),
+    /// The queue must get this shard count before a call stores jobs.
+    Change(u16),
+    /// The server has lost the stored shard count, and this one must be stored again.
+    Restore(u16),
+}
+
+impl Reason<'_> {
+    /// Whether the cached partitions, perhaps looked up by another call meanwhile, are enough.
+    fn is_met_by(self, cached: &QueuePartitions) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Refused(partition) => !cached.contains(partition),
+            Self::Change(shards) => shards == cached.shards(),
+            Self::Restore(_) => false,
+        }
+    }
+
+    fn wanted_shards(self) -> Option<u16> {
+        match self {
+            Self::Change(shards) | Self::Restore(shards) => Some(shards),
+            Self::Unknown | Self::Refused(_) => None,
+        }
     }
 }
 
@@ -60,12 +112,12 @@ impl RedisBackend {
             return Ok(cached);
         }
         if self.shard_settings.for_queue(queue).is_none() {
-            // A guess that saves a call: the unsharded partition of a sharded queue is closed and
-            // refuses the call, and `run_on` then looks up the shard count.
+            // This guess saves a call. If the queue has shards, its unsharded partition is closed
+            // and refuses the call, and `run_on` then looks up the shard count.
             return Ok(self.partitions.set(queue, 1));
         }
         // Boxed because it is rare: the future of every call stays small.
-        Box::pin(self.resolve(queue, None, false)).await
+        Box::pin(self.resolve(queue, Reason::Unknown)).await
     }
 
     /// Returns the partitions for storing jobs. First changes the shard count if the settings
@@ -80,7 +132,7 @@ impl RedisBackend {
         let partitions = self.partitions_of(queue).await?;
         match self.shard_settings.for_queue(queue) {
             Some(shards) if shards != partitions.shards() => {
-                Box::pin(self.resolve(queue, None, true)).await
+                Box::pin(self.resolve(queue, Reason::Change(shards))).await
             }
             _ => Ok(partitions),
         }
@@ -102,25 +154,16 @@ impl RedisBackend {
         Ok(Some(answer))
     }
 
+    /// Looks up a queue's partitions again because this one refused a call.
     pub(crate) async fn reload(&self, closed: &Arc<Partition>) -> Result<()> {
-        Box::pin(self.resolve(&closed.queue, Some(closed), false)).await.map(drop)
+        Box::pin(self.resolve(&closed.queue, Reason::Refused(closed))).await.map(drop)
     }
 
-    /// Looks up the partitions. With `change`, sets the stored count to the setting. `closed` is
-    /// the partition that refused a call, if any. If it belongs to the stored count, a change did
-    /// not complete, and the partitions are opened again.
-    async fn resolve(
-        &self,
-        queue: &QueueName,
-        closed: Option<&Arc<Partition>>,
-        change: bool,
-    ) -> Result<Arc<QueuePartitions>> {
-        let setting = self.shard_settings.for_queue(queue).filter(|_| change);
-        // One at a time: calls refused together look up the partitions once.
+    async fn resolve(&self, queue: &QueueName, reason: Reason<'_>) -> Result<Arc<QueuePartitions>> {
+        // The lock makes calls that were refused together look up the partitions once.
         let _guard = self.resolving.lock().await;
         if let Some(cached) = self.partitions.cached(queue, self.link.connections())
-            && closed.is_none_or(|closed| !cached.contains(closed))
-            && setting.is_none_or(|shards| shards == cached.shards())
+            && reason.is_met_by(&cached)
         {
             return Ok(cached);
         }
@@ -128,20 +171,23 @@ impl RedisBackend {
         loop {
             attempts.next().await?;
             let stored = self.stored_layout(queue).await?;
-            let shards = setting.unwrap_or(stored.shards);
-            let resolved = if shards != stored.shards {
-                // Once per process: two processes with different settings would change it in turns.
-                // With change 0 nothing is stored: the server's data were deleted.
-                if self.partitions.is_established(queue) && stored.change > 0 {
-                    return Err(shards_mismatch(queue, stored.shards, shards));
+            let shards = reason.wanted_shards().unwrap_or(stored.shards);
+            let is_resolved = match reason {
+                _ if shards != stored.shards => {
+                    // A process sets its count once: two processes with different settings would
+                    // change it in turns. Change 0 means that the server's data were deleted.
+                    if self.partitions.is_established(queue) && stored.change > 0 {
+                        return Err(shards_mismatch(queue, stored.shards, shards));
+                    }
+                    self.resize(queue, stored, shards).await?
                 }
-                self.resize(queue, stored, shards).await?
-            } else if closed.is_some_and(|closed| closed.shards == shards) {
-                self.reopen(queue, stored).await?
-            } else {
-                true
+                // A closed partition of the stored count was left by a change that did not complete.
+                Reason::Refused(closed) if closed.shards == shards => {
+                    self.reopen(queue, stored).await?
+                }
+                _ => true,
             };
-            if resolved {
+            if is_resolved {
                 if self.shard_settings.for_queue(queue) == Some(shards) {
                     self.partitions.establish(queue);
                 }
@@ -152,36 +198,18 @@ impl RedisBackend {
 
     /// Stores a missing queue name and shard count again. Called when a partition receives its
     /// first jobs: it is new, or `FLUSHALL` deleted the data while this process kept its cache.
-    /// Errors: `Config` if another count was stored since, or if processes that do not know this
-    /// count have stored jobs; errors of the calls.
+    /// Errors: `Config` if processes that do not know this count have stored jobs; errors of the
+    /// calls.
     pub(crate) async fn restore_queue(&self, partition: &Partition) -> Result<()> {
         self.register_again(&partition.queue).await?;
         if partition.shards == 1 {
             return Ok(());
         }
-        let restored = self.restore_layout(&partition.queue, partition.shards).await;
+        let restored = self.resolve(&partition.queue, Reason::Restore(partition.shards)).await;
         if restored.is_err() {
             self.partitions.forget(&partition.queue);
         }
-        restored
-    }
-
-    async fn restore_layout(&self, queue: &QueueName, shards: u16) -> Result<()> {
-        let _guard = self.resolving.lock().await;
-        let mut attempts = self.attempts();
-        loop {
-            attempts.next().await?;
-            let stored = self.stored_layout(queue).await?;
-            if stored.shards == shards {
-                return Ok(());
-            }
-            if stored != Layout::UNSHARDED {
-                return Err(shards_mismatch(queue, stored.shards, shards));
-            }
-            if self.resize(queue, stored, shards).await? {
-                return Ok(());
-            }
-        }
+        restored.map(drop)
     }
 
     /// Changes the shard count of an empty queue. `false` if the stored layout is no longer
@@ -192,7 +220,7 @@ impl RedisBackend {
         let new = self.partitions.make(queue, shards);
         let next = stored.next(shards);
         let change = next.change.to_string();
-        // Look first, because closing disturbs the processes that use the queue.
+        // `look` comes first because closing disturbs the processes that use the queue.
         if self.step_all(&old, &["look"]).await? {
             return Err(shards_mismatch(queue, stored.shards, shards));
         }
@@ -277,46 +305,4 @@ pub(crate) fn shards_mismatch(queue: &QueueName, stored: u16, setting: u16) -> E
          list the old one under `[[drain]]`, or resume the queue, wait until it is empty, dead jobs \
          included, and the last pin has ended, and restart all processes with the new number"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use dq_core::{Timestamp, VirtualClock};
-    use futures_util::poll;
-
-    use super::*;
-
-    async fn pauses(seed: u64) -> Vec<Duration> {
-        let (clock, entropy) = (VirtualClock::new(Timestamp::EPOCH), Entropy::seeded(seed));
-        let mut attempts = Attempts { clock: &clock, entropy: &entropy, made: 0 };
-        let mut pauses = Vec::new();
-        loop {
-            let before = clock.now();
-            let result = {
-                let mut next = Box::pin(attempts.next());
-                loop {
-                    match poll!(&mut next) {
-                        std::task::Poll::Ready(result) => break result,
-                        std::task::Poll::Pending => clock.set(clock.next_wakeup().unwrap()),
-                    }
-                }
-            };
-            pauses.push(clock.now().since(before));
-            if let Err(error) = result {
-                assert_eq!(error.kind(), ErrorKind::Unavailable);
-                return pauses;
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn attempts_are_limited_and_wait_longer_and_longer_by_the_clock() {
-        let first = pauses(1).await;
-        assert_eq!(first.len(), MAX_ATTEMPTS as usize + 1);
-        assert_eq!(first[..2], [Duration::ZERO; 2], "the second attempt follows at once");
-        assert!(first[2..].iter().all(|pause| !pause.is_zero() && *pause <= MAX_PAUSE));
-        assert!(first[20..].iter().all(|pause| *pause >= MAX_PAUSE / 2), "{first:?}");
-        assert!(first[2..5].iter().all(|pause| *pause <= FIRST_PAUSE * 4), "{first:?}");
-        assert_ne!(first, pauses(2).await, "the pauses of two processes differ");
-    }
 }

@@ -19,6 +19,7 @@ impl RedisBackend {
         self.prove(&commands.concat(), &keys).await
     }
 
+    /// Tries the commands of the `redis-expiry` backend.
     pub(crate) async fn prove_expiry_rights(&self, key: String) -> Result<()> {
         self.prove(include_str!("scripts/rights/expiry.lua"), &[key]).await
     }
@@ -28,21 +29,18 @@ impl RedisBackend {
         let mut call = script.on_keys(keys);
         call.arg(self.layout().test_channel());
         let answer = call.query(&self.link).await;
-        // Sentinels and clusters lead to another server soon.
+        // A replica is refused unless Sentinels or a cluster lead to another server soon.
         if let Err(CommandError::Failed(error)) = &answer
             && is_from_replica(error)
             && !self.link.server().origin().finds_primary
         {
             return Err(replica());
         }
-        unless_read_only(self.link.result(Effect::Repeatable, answer).map(drop))
-    }
-}
-
-/// Accepts a server that refuses writes at the moment: you can inspect it and, if full, empty it.
-pub(crate) fn unless_read_only(tried: Result<()>) -> Result<()> {
-    match tried {
-        Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
-        tried => tried,
+        match self.link.result(Effect::Repeatable, answer) {
+            // The server refuses writes at the moment: operators can inspect it and, if it is full,
+            // empty it.
+            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
+            tried => tried.map(drop),
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::keys::Partition;
 use crate::library;
 use crate::reply::Refusal;
 
+/// A Lua script, with the library functions that it needs.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -19,8 +20,9 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// Each text needs only earlier ones.
-pub(crate) const LIBRARY: [&str; 10] = [
+/// The functions that scripts share. A text may use functions of earlier texts only. A text before the
+/// library names the keys of the layout: see `scripts/library/keys.lua`.
+pub(crate) const LIBRARY: [&str; 12] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
     include_str!("scripts/library/sets.lua"),
@@ -29,15 +31,20 @@ pub(crate) const LIBRARY: [&str; 10] = [
     include_str!("scripts/library/ended.lua"),
     include_str!("scripts/library/rank.lua"),
     include_str!("scripts/library/list.lua"),
-    include_str!("scripts/library/view.lua"),
+    include_str!("scripts/library/find.lua"),
     include_str!("scripts/library/clear.lua"),
+    include_str!("scripts/library/new_jobs.lua"),
+    include_str!("scripts/library/claiming.lua"),
 ];
 
-// How a script on one partition begins: see `scripts/open.lua`.
+/// The native layout adds no keys to those of the library.
+const NATIVE_LAYOUT: &str = "local LAYOUT_KEYS, LAYOUT_COMMANDS = {}, {}\n";
+
+// The beginnings of scripts on one partition: see `scripts/open.lua`.
 pub(crate) const WRITE: &str =
     concat!("local ACCESS = 'write'\n", include_str!("scripts/open.lua"));
 const READ: &str = concat!("local ACCESS = 'read'\n", include_str!("scripts/open.lua"));
-/// For holders of leases, which a raised format does not refuse.
+/// The beginning for holders of leases, which a raised format does not refuse.
 const HOLDER: &str = concat!("local ACCESS\n", include_str!("scripts/open.lua"));
 
 macro_rules! scripts {
@@ -50,12 +57,13 @@ macro_rules! scripts {
         impl Scripts {
             /// The native layout's scripts, built once because that takes milliseconds.
             pub(crate) fn native() -> Arc<Self> {
-                static SCRIPTS: LazyLock<Arc<Scripts>> =
-                    LazyLock::new(|| Arc::new(Scripts::new(&LIBRARY)));
+                static SCRIPTS: LazyLock<Arc<Scripts>> = LazyLock::new(|| {
+                    Arc::new(Scripts::new(&[&[NATIVE_LAYOUT], &LIBRARY[..]].concat()))
+                });
                 Arc::clone(&SCRIPTS)
             }
 
-            /// The scripts of the native layout, with functions from this library.
+            /// The same scripts with the functions of this library.
             pub(crate) fn new(library: &[&str]) -> Self {
                 let script = |opening: &str, body, effect| {
                     Script::new(library, &(opening.to_owned() + body), effect)
@@ -81,6 +89,7 @@ scripts! {
     settle: HOLDER, Lasting;
     renew: HOLDER, Repeatable;
     stats: "", Repeatable;
+    inspect: "", Repeatable;
     browse: READ, Repeatable;
     get: READ, Repeatable;
     ends: READ, Repeatable;
@@ -94,14 +103,14 @@ scripts! {
 }
 
 impl Script {
-    /// Adds the needed parts of a library. `effect` counts if a reply is lost.
+    /// Adds the needed parts of a library to a script. `effect` decides the error if a reply is lost.
     pub(crate) fn new(library: &[&str], body: &str, effect: Effect) -> Self {
         let text = library::select(library, body).concat() + body;
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha, effect }
     }
 
-    /// Also adds the queue index if it contains any of the partitions.
+    /// A call with the keys of these partitions, and the queue index if it contains any of them.
     pub(crate) fn on<'a>(
         &'a self,
         partitions: impl IntoIterator<Item = &'a Partition>,
@@ -111,6 +120,7 @@ impl Script {
         self.on_keys(partitions.iter().flat_map(|partition| &partition.keys).chain(index))
     }
 
+    /// A call with these keys.
     pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
@@ -119,6 +129,7 @@ impl Script {
     }
 }
 
+/// A call of a script to which arguments are added.
 pub(crate) struct Call<'a> {
     script: &'a Script,
     command: Cmd,
@@ -145,6 +156,7 @@ impl Call<'_> {
         }
     }
 
+    /// The same call as a command that contains the script's text.
     fn with_text(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(&self.script.text);
@@ -162,8 +174,8 @@ impl Call<'_> {
         if let Err(CommandError::Failed(error)) = &answer
             && is_unknown_script(error)
         {
-            // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the
-            // server could lose it again before the next EVALSHA.
+            // The script did not run. EVAL sends its text with the call, because after SCRIPT LOAD
+            // the server could lose it again before the next EVALSHA.
             answer = link.query(None, &self.with_text()).await;
         }
         answer

@@ -11,11 +11,11 @@ use dq_core::{Entropy, HistoryLimit, HistoryLimits, QueueName, Result, Timestamp
 use redis::Value;
 
 use crate::args::history_args;
-use crate::clock::ServerClock;
-use crate::connect::{Link, Server};
+use crate::connect::{Link, Server, ServerSettings};
 use crate::error::{Effect, closed, unexpected};
 use crate::key_layout::KeyLayout;
 use crate::keys::{self, Partition};
+use crate::probe;
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
 use crate::shards::ShardSettings;
@@ -30,7 +30,6 @@ pub struct RedisBackend {
     pub(crate) wakeups: Arc<WakeupRouter>,
     pub(crate) partitions: Partitions,
     pub(crate) scripts: Arc<Scripts>,
-    pub(crate) clock: ServerClock,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) shard_settings: ShardSettings,
     pub(crate) history: HistoryLimits,
@@ -43,10 +42,11 @@ pub struct RedisBackend {
     /// Held while a queue's shard count is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
     registered: Mutex<Registered>,
-    /// Queues refused by the last claim, logged once.
+    /// The queues that the last claim refused. Each is logged once.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
+/// The queues whose names this process has stored on this connection.
 #[derive(Debug, Default)]
 struct Registered {
     connection: u64,
@@ -54,17 +54,19 @@ struct Registered {
 }
 
 impl RedisBackend {
-    pub(crate) fn new(
-        server: Arc<Server>,
-        link: Arc<Link>,
+    /// Connects with this key layout, and checks the server and the user's rights.
+    pub(crate) async fn open(
+        server: &ServerSettings,
         environment: &Environment,
         layout: Box<dyn KeyLayout>,
         scripts: Arc<Scripts>,
         shard_settings: ShardSettings,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        let server = Arc::new(Server::new(server)?);
+        let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
+        probe::probe(&link, keys::slot(layout.queues().as_bytes())).await?;
+        let backend = Self {
             wakeups: Arc::new(WakeupRouter::start(server)),
-            clock: ServerClock::new(Arc::clone(link.clock())),
             entropy: Arc::clone(&environment.entropy),
             link,
             partitions: Partitions::new(layout),
@@ -78,7 +80,9 @@ impl RedisBackend {
             resolving: tokio::sync::Mutex::default(),
             registered: Mutex::default(),
             refused: Mutex::default(),
-        }
+        };
+        backend.prove_rights().await?;
+        Ok(backend)
     }
 
     /// Refuses a call after `close`, and adds the operation to an error.
@@ -101,12 +105,10 @@ impl RedisBackend {
 
     pub(crate) async fn server_time(&self) -> Result<Timestamp> {
         let slot = keys::slot(self.layout().queues().as_bytes());
-        let sent_at = self.clock.elapsed();
         let answer = self.link.query(Some(slot), &redis::cmd("TIME")).await;
         let mut reply = Reply::new(self.link.result(Effect::Repeatable, answer)?)?;
-        let now = Timestamp::from_millis(reply.number()? * 1000 + reply.number()? / 1000);
-        self.clock.observe(sent_at, now);
-        Ok(now)
+        let (seconds, micros) = (reply.number()?, reply.number()?);
+        Ok(Timestamp::from_millis(seconds * 1000 + micros / 1000))
     }
 
     /// Adds queues to the set of all queues, once per connection.
@@ -114,7 +116,8 @@ impl RedisBackend {
         &self,
         queues: impl IntoIterator<Item = &'a QueueName>,
     ) -> Result<()> {
-        // A new connection may lead to a server that was replaced or restored.
+        // Names are stored again on a new connection, which may lead to a server that was replaced
+        // or restored.
         let connection = self.link.connections();
         let unknown: HashSet<&QueueName> = {
             let mut registered = lock(&self.registered);
@@ -140,11 +143,13 @@ impl RedisBackend {
         Ok(())
     }
 
+    /// Adds a queue to the set of all queues, even if this connection has done so before.
     pub(crate) async fn register_again(&self, queue: &QueueName) -> Result<()> {
         lock(&self.registered).queues.remove(queue);
         self.register([queue]).await
     }
 
+    /// Lists all queues of the prefix.
     pub(crate) async fn queues(&self) -> Result<Vec<QueueName>> {
         let mut members = redis::cmd("SMEMBERS");
         members.arg(self.layout().queues());

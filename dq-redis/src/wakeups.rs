@@ -10,12 +10,14 @@ use dq_core::{Listeners, QueueName, Timestamp, Wakeups};
 use crate::connect::{OnMessage, Server, Source, Subscriber};
 use crate::keys::Partition;
 
+/// Passes published due times on to this process's listeners.
 #[derive(Debug)]
 pub(crate) struct WakeupRouter {
     routes: Arc<ChannelRoutes>,
     subscriber: Subscriber,
 }
 
+/// The queue of each channel.
 #[derive(Debug, Default)]
 struct ChannelRoutes {
     listeners: Arc<Listeners>,
@@ -29,12 +31,12 @@ impl WakeupRouter {
         Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
     }
 
-    /// For wake-ups by expired keys and Redisson's lists, too.
+    /// The listeners, which layers over this backend wake, too.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.routes.listeners
     }
 
-    /// The listener gets all messages from now on, unless the server cannot be reached.
+    /// Makes a listener that gets all messages from now on, unless the server cannot be reached.
     pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
         let queues: Vec<QueueName> =
             partitions.iter().map(|partition| partition.queue.clone()).collect();

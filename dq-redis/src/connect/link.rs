@@ -9,12 +9,12 @@ use futures_util::FutureExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{Server, ServerClient};
+use super::server::{Server, ServerClient, connect};
 use crate::error::{self, Effect, closed};
 
 /// After a failed attempt to connect, calls fail with its error for this long.
@@ -23,6 +23,7 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
+/// A connection for commands that all calls share.
 pub(crate) struct Link {
     server: Arc<Server>,
     clock: Arc<dyn Clock>,
@@ -34,7 +35,9 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct LinkState {
     connection: Option<Connection>,
+    /// How many connections there have been. Identifies the connection.
     generation: u64,
+    /// When the last attempt to connect failed, and its error.
     failed: Option<(Duration, RedisError)>,
 }
 
@@ -68,6 +71,7 @@ impl Link {
         self.result(effect, self.query(None, command).await)
     }
 
+    /// Makes the error of a failed command.
     pub(crate) fn result(
         &self,
         effect: Effect,
@@ -82,8 +86,8 @@ impl Link {
         Err(error::command_error(effect, &self.server.origin(), &error))
     }
 
-    /// Like `run`, with the errors of Redis. With a slot, a command without keys runs on the slot's
-    /// primary in a cluster.
+    /// Runs a command as `run` does, and returns the errors of Redis. With a slot, a command without
+    /// keys runs on the slot's primary in a cluster.
     ///
     /// Repeats a command while a cluster refuses it because it moves slots or elects primaries, up
     /// to the response timeout. Never repeats a command with a lost reply: only the caller knows
@@ -133,6 +137,8 @@ impl Link {
         self.state.lock().await.connection = None;
     }
 
+    /// How many connections there have been. A cache of what the server stores is valid on one
+    /// connection only, because the next may lead to a server that was replaced or restored.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -154,13 +160,13 @@ impl Link {
         if let Some(connection) = &state.connection {
             return Ok((connection.clone(), state.generation));
         }
-        if let Some((at, error)) = &state.failed
-            && self.clock.elapsed() < *at + RECONNECT_DELAY
+        if let Some((failed_at, error)) = &state.failed
+            && self.clock.elapsed() < *failed_at + RECONNECT_DELAY
         {
             return Err(CommandError::NotSent(error.clone()));
         }
-        // Boxed because it is large and rare: the futures of all calls stay small, and their types
-        // stay within the compiler's recursion limit.
+        // The future is boxed because it is large and rare: the futures of all calls stay small, and
+        // their types stay within the compiler's recursion limit.
         match Box::pin(self.connect()).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
@@ -180,10 +186,9 @@ impl Link {
         let connecting = async {
             match self.server.client().await? {
                 ServerClient::Single(client) => {
-                    let config = AsyncConnectionConfig::new()
-                        .set_connection_timeout(Some(self.server.connect_timeout()))
-                        .set_response_timeout(Some(self.server.response_timeout));
-                    let connection = client.get_multiplexed_async_connection_with_config(&config);
+                    let connect_timeout = self.server.connect_timeout();
+                    let response_timeout = self.server.response_timeout;
+                    let connection = connect(&client, connect_timeout, response_timeout);
                     Ok(Connection::Single(connection.await?))
                 }
                 ServerClient::Cluster(client) => {
@@ -191,14 +196,15 @@ impl Link {
                 }
             }
         };
-        // Three times, because Sentinel and clusters need several connections one after the other.
-        // Boxed because the types of the client's futures are deeply nested.
+        // The limit is three times as long, because Sentinel and clusters need several connections one
+        // after the other. The future is boxed because the client's types are deeply nested.
         match tokio::time::timeout(self.server.connect_timeout() * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
 
+    /// Drops this connection, unless it was replaced before.
     async fn forget(&self, generation: u64) {
         let mut state = self.state.lock().await;
         // A cluster connection replaces its connections to single nodes by itself.
@@ -216,7 +222,9 @@ impl std::fmt::Debug for Link {
     }
 }
 
+/// Why a command failed.
 pub(crate) enum CommandError {
+    /// The link was closed.
     Closed,
     /// There is no connection, so the command had no effect.
     NotSent(RedisError),

@@ -7,6 +7,7 @@ use dq_core::Result;
 use dq_core::config::{Secret, check_response_timeout, invalid_setting};
 use futures_util::FutureExt;
 use futures_util::future::select_ok;
+use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -25,8 +26,8 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Minimum time limit for one attempt to connect. Not a setting, because failed attempts are
-/// repeated.
+/// The minimum time limit for one attempt to connect. There is no setting for it, because failed
+/// attempts are repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Server {
@@ -37,16 +38,15 @@ pub(crate) struct Server {
 }
 
 enum Clients {
-    Single(Client),
-    Cluster(Box<ClusterClient>),
+    Fixed(ServerClient),
+    /// The name of a primary, and the Sentinels that monitor it.
     Sentinel(String, Vec<Client>),
 }
 
-// Exists one at a time, while a connection is made.
-#[allow(clippy::large_enum_variant)]
-pub(crate) enum ServerClient<'a> {
-    Single(Client),
-    Cluster(&'a ClusterClient),
+#[derive(Clone)]
+pub(crate) enum ServerClient {
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
 }
 
 impl Server {
@@ -65,11 +65,12 @@ impl Server {
         let failed = |error| error::invalid_url(&error);
         let clients = match &address.topology {
             Topology::Single | Topology::Unix(_) => {
-                Clients::Single(single(&address, certificates.clone()).map_err(failed)?)
+                let client = single(&address, certificates.clone()).map_err(failed)?;
+                Clients::Fixed(ServerClient::Single(Box::new(client)))
             }
             Topology::Cluster => {
                 let client = cluster(&address, certificates.clone(), settings.response_timeout);
-                Clients::Cluster(Box::new(client.map_err(failed)?))
+                Clients::Fixed(ServerClient::Cluster(Box::new(client.map_err(failed)?)))
             }
             Topology::Sentinel(primary) => {
                 let sentinels = sentinels(&address, certificates.as_ref()).map_err(failed)?;
@@ -79,31 +80,30 @@ impl Server {
         Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
     }
 
-    /// At least half the response timeout, because a slow server may also be slow to accept
-    /// connections.
+    /// The time limit for one attempt to connect. It is at least half the response timeout, because a
+    /// slow server may also be slow to accept connections.
     pub(crate) fn connect_timeout(&self) -> Duration {
         connect_timeout(self.response_timeout)
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.clients, Clients::Cluster(_))
+        self.address.is_cluster()
     }
 
     pub(crate) fn origin(&self) -> Origin {
         self.address.origin()
     }
 
-    /// Asks Sentinels for the primary each time.
-    pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient<'_>> {
+    /// Returns the client of the server or cluster. Asks Sentinels for the primary each time.
+    pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient> {
         match &self.clients {
-            Clients::Single(client) => Ok(ServerClient::Single(client.clone())),
-            Clients::Cluster(client) => Ok(ServerClient::Cluster(client)),
+            Clients::Fixed(client) => Ok(client.clone()),
             Clients::Sentinel(name, sentinels) => {
-                // All at once, so that a silent Sentinel delays none of the others.
+                // All Sentinels are asked at once, so that a silent one delays none of the others.
                 let limit = self.connect_timeout();
                 let asked = sentinels.iter().map(|sentinel| primary(sentinel, name, limit).boxed());
                 let ((host, port), _) = select_ok(asked).await?;
-                Ok(ServerClient::Single(self.node(&host, port)?))
+                Ok(ServerClient::Single(Box::new(self.node(&host, port)?)))
             }
         }
     }
@@ -112,13 +112,14 @@ impl Server {
     /// messages.
     pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self.client().await? {
-            ServerClient::Single(client) => Ok(vec![client]),
+            ServerClient::Single(client) => Ok(vec![*client]),
             ServerClient::Cluster(_) => {
                 self.address.hosts.iter().map(|(host, port)| self.node(host, *port)).collect()
             }
         }
     }
 
+    /// The client of one node, with the login of the address.
     pub(crate) fn node(&self, host: &str, port: u16) -> redis::RedisResult<Client> {
         let mut address = self.address.clone();
         address.hosts = vec![(host.to_owned(), port)];
@@ -216,7 +217,7 @@ fn cluster(
     builder.build()
 }
 
-/// The servers' user does not log in at Sentinels.
+/// Returns a client for each Sentinel. The user of the servers does not log in there.
 fn sentinels(
     address: &Address,
     certificates: Option<&TlsCertificates>,
@@ -234,6 +235,20 @@ fn sentinels(
     clients.collect()
 }
 
+/// Connects to one server.
+pub(crate) async fn connect(
+    client: &Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+) -> redis::RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(connect_timeout))
+        .set_response_timeout(Some(response_timeout));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Asks a Sentinel for the address of the primary with this name.
+///
 /// The client library's own search also asks the primary for its role, by commands that a
 /// restricted user may not run. Here a server that has become a replica refuses the first write;
 /// the Sentinels are then asked again.
@@ -242,10 +257,7 @@ async fn primary(
     name: &str,
     limit: Duration,
 ) -> redis::RedisResult<(String, u16)> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limit))
-        .set_response_timeout(Some(limit));
-    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut connection = connect(sentinel, limit, limit).await?;
     let mut get = redis::cmd("SENTINEL");
     get.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     let address: Option<(String, u16)> = get.query_async(&mut connection).await?;

@@ -17,9 +17,10 @@ use crate::error::is_refused;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// Ping interval for an idle connection, because a server that vanishes does not close it.
+/// How often an idle connection is pinged, because a server that vanishes does not close it.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
+/// What a subscriber tells about.
 pub(crate) trait OnMessage: Send + Sync + 'static {
     fn message(&self, channel: &str, payload: &[u8]);
     fn connected(&self);
@@ -27,9 +28,9 @@ pub(crate) trait OnMessage: Send + Sync + 'static {
 }
 
 pub(crate) enum Source {
-    /// Any node: each cluster node delivers all messages.
+    /// Any node will do: each cluster node delivers all messages.
     Any(Arc<Server>),
-    /// This node only: keyspace notifications reach only the key's own node.
+    /// Only this node will do: keyspace notifications reach only the key's own node.
     Node(Box<Client>),
 }
 
@@ -49,12 +50,14 @@ impl Source {
     }
 }
 
-/// The task drops `done` after the server's confirmation or a failed attempt to connect.
+/// A request to the task, which drops `done` after the server's confirmation or a failed attempt to
+/// connect.
 struct SubscribeRequest {
     channels: Vec<String>,
     done: oneshot::Sender<()>,
 }
 
+/// A task that keeps subscriptions up. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
@@ -76,8 +79,8 @@ impl Subscriber {
         self.end.cancel();
     }
 
-    /// Returns after the server's confirmation or a failed attempt to connect. After a failure, the
-    /// task subscribes when it reaches the server.
+    /// Subscribes. Returns after the server's confirmation or a failed attempt to connect. After a
+    /// failure, the task subscribes when it reaches the server.
     pub(crate) async fn subscribe(&self, channels: Vec<String>) {
         let (done, finished) = oneshot::channel();
         if self.requests.send(SubscribeRequest { channels, done }).is_ok() {
@@ -95,7 +98,7 @@ struct SubscriberTask {
 
 impl SubscriberTask {
     async fn run(mut self) {
-        // No connection before the first subscription.
+        // There is no connection before the first subscription.
         let Some(first) = self.requests.recv().await else { return };
         self.channels.extend(first.channels);
         let mut waiting = vec![first.done];
@@ -139,14 +142,13 @@ impl SubscriberTask {
         }
     }
 
+    /// Passes messages on and subscribes until the connection breaks. `None` if the subscriber was
+    /// dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {
                 message = stream.next() => {
-                    let message = match message {
-                        Some(message) => message,
-                        None => return Some(()),
-                    };
+                    let Some(message) = message else { return Some(()) };
                     self.on_message
                         .message(message.get_channel_name(), message.get_payload_bytes());
                 }
@@ -177,7 +179,7 @@ impl SubscriberTask {
     }
 }
 
-/// Subscribes on its own connection.
+/// Tries to subscribe on a connection of its own.
 /// Errors: The error of the last server that was tried.
 pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
     let source = Source::Any(Arc::clone(server));
@@ -192,7 +194,7 @@ async fn subscribe(
         channels.into_iter().map(|channel| channel.as_ref().to_owned()).collect();
     let mut failed = None;
     for client in with_timeout(source.clients()).await? {
-        // A time limit for each, so that a silent server leaves time for the next.
+        // Each server has its own time limit, so that a silent one leaves time for the next.
         let subscribed = with_timeout(async {
             let mut connection = client.get_async_pubsub().await?;
             connection.subscribe(&channels).await?;

@@ -23,7 +23,8 @@
 //! Beyond the native backend:
 //! - a second round trip;
 //! - one key for each due time ever given and still in the future (a job postponed every second for
-//!   an hour leaves 3,600), and one event for each key to each connected process;
+//!   an hour leaves 3,600), and one event for each key to each connected process, which then claims
+//!   once more;
 //! - one more connection (in a cluster, one to each primary), which also receives the events for
 //!   all other keys in the database.
 //!
@@ -37,10 +38,8 @@ mod config;
 mod configure;
 mod expiry_keys;
 mod listener;
-mod monitor;
 mod probe;
 mod subscriptions;
 
 pub use backend::RedisExpiryBackend;
-pub use check::Notifications;
 pub use config::RedisExpiryConfig;

@@ -11,19 +11,24 @@ use tokio::sync::oneshot;
 use crate::connect::Link;
 use crate::error::Effect;
 
+/// The time to live of a probe's key.
 const TIME_TO_LIVE: Duration = Duration::from_millis(50);
 
-/// A little more than the time to live. Redis expires a key late, but at once when it is touched.
+/// When the key is touched: a little after its time to live. Redis expires a key late, but at once
+/// when it is touched.
 const TOUCH_AFTER: Duration = Duration::from_millis(60);
 
+/// How long to wait for the event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Probes whether events arrive.
 #[derive(Debug)]
 pub(super) struct ExpiryProbe {
     key_prefix: String,
     link: Arc<Link>,
     entropy: Arc<Entropy>,
     one_at_a_time: tokio::sync::Mutex<()>,
+    /// The key of the probe that runs, and whom to tell about its event.
     pending: Mutex<Option<(String, oneshot::Sender<()>)>>,
 }
 
@@ -65,7 +70,7 @@ impl ExpiryProbe {
         Ok(matches!(tokio::time::timeout(EVENT_TIMEOUT, event).await, Ok(Ok(()))))
     }
 
-    /// Ignores other keys, including other processes' probes.
+    /// Completes the probe if this is its key. Ignores other keys, including other processes' probes.
     pub(super) fn key_expired(&self, key: &[u8]) {
         if !key.starts_with(self.key_prefix.as_bytes()) {
             return;

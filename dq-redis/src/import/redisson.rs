@@ -1,19 +1,18 @@
 //! Imports a Redisson delayed queue: its waiting entries and its due payloads.
 
-use std::sync::OnceLock;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeRequest};
-use dq_core::{Clock, Error, ErrorKind, QueueName, Result, SystemClock, Timestamp};
+use dq_core::{Clock, Error, QueueName, Result, SystemClock, Timestamp};
 use tokio::sync::OnceCell;
 
 use super::journal::{Journal, pairs};
 use super::score::Unit;
 use super::zset::token;
+use crate::error::unexpected;
 use crate::redisson::codec::Codec;
 use crate::redisson::layout::tagged;
-use crate::redisson::member::{Format, LongSize, parse_as};
+use crate::redisson::member::{Format, LENGTH_BYTES_PROBE, parse_as};
 use crate::reply::{self, Reply};
 
 /// An import source: a Redisson `RDelayedQueue` with its destination queue.
@@ -44,13 +43,13 @@ pub struct RedissonSource {
     order: String,
     queue: QueueName,
     codec: Codec,
-    long_size: OnceCell<LongSize>,
-    /// The format, from the first entry that shows it. All entries have the same.
-    format: OnceLock<Format>,
+    /// The size of the lengths in the server's entries, once it was looked up.
+    length_bytes: OnceCell<usize>,
 }
 
-// The third part is the destination queue.
+/// The first part of the import: the waiting entries in the order list.
 const ORDER: usize = 0;
+/// The second part: all other waiting entries. The third and last part is the destination queue.
 const DUE: usize = 1;
 
 impl RedissonSource {
@@ -75,8 +74,7 @@ impl RedissonSource {
             journal: Journal::new(url, &name, &[&due, &order])?,
             queue: QueueName::new(&name)?,
             codec: Codec::default(),
-            long_size: OnceCell::new(),
-            format: OnceLock::new(),
+            length_bytes: OnceCell::new(),
             name,
             due,
             order,
@@ -99,17 +97,15 @@ impl RedissonSource {
         self
     }
 
-    async fn long_size(&self) -> Result<LongSize> {
+    async fn length_bytes(&self) -> Result<usize> {
         let probe = async {
-            let one = self.journal.eval(LongSize::PROBE, &[], &[]).await?;
-            LongSize::from_probe(&reply::bytes(one)?).ok_or_else(|| {
-                Error::new(ErrorKind::Incompatible, "the server packs numbers big-endian")
-                    .remedy("move these jobs with a Java client: no import of this format exists")
-            })
+            let answer = self.journal.eval(LENGTH_BYTES_PROBE, &[], &[]).await?;
+            usize::try_from(reply::count(&answer)?).map_err(|_| unexpected())
         };
-        self.long_size.get_or_try_init(|| probe).await.copied()
+        self.length_bytes.get_or_try_init(|| probe).await.copied()
     }
 
+    /// Makes the job of a payload. The error says why the payload cannot be imported.
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
         let payload = self.codec.decode(payload).map_err(|error| match error.remedy_text() {
             Some(remedy) => format!("{} ({remedy})", error.message()),
@@ -118,36 +114,21 @@ impl RedissonSource {
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }
 
-    /// The error says why the entry is not imported.
-    fn waiting(&self, long: LongSize, member: &Bytes, score: &Bytes) -> Result<ImportJob, String> {
+    /// Makes the job of a waiting entry. The error says why the entry cannot be imported.
+    fn waiting(
+        &self,
+        length_bytes: usize,
+        member: &Bytes,
+        score: &Bytes,
+    ) -> Result<ImportJob, String> {
         if score.is_empty() {
             return Err("the entry does not wait any more".to_owned());
         }
         let due = Unit::Millis.parse(score)?;
-        let read = |format| parse_as(format, long, member);
-        let payload = match (read(Format::Current), read(Format::Legacy), self.format.get()) {
-            (Some(payload), None, _) => {
-                let _ = self.format.set(Format::Current);
-                payload
-            }
-            (None, Some(payload), _) => {
-                // A member that begins with a 7 counts as legacy, whatever it is.
-                if member.first() != Some(&7) {
-                    let _ = self.format.set(Format::Legacy);
-                }
-                payload
-            }
-            (Some(payload), Some(_), Some(Format::Current))
-            | (Some(_), Some(payload), Some(Format::Legacy)) => payload,
-            (Some(_), Some(_), None) => {
-                return Err("the entry can be read in both formats of Redisson, with different \
-                            payloads; import again after others, which show the format"
-                    .to_owned());
-            }
-            (None, None, _) => {
-                return Err("the entry is not packed in a format of Redisson".to_owned());
-            }
-        };
+        let payload = [Format::Current, Format::Legacy]
+            .iter()
+            .find_map(|format| parse_as(*format, length_bytes, member))
+            .ok_or("the entry is not packed in a format of Redisson")?;
         self.job(&member.slice_ref(payload), due)
     }
 }
@@ -199,10 +180,10 @@ impl ImportSource for RedissonSource {
                 return Ok(listed);
             }
         };
-        let long = self.long_size().await?;
+        let length_bytes = self.length_bytes().await?;
         let listed = |(member, score): (Bytes, Bytes)| SourceEntry {
             token: token(&score, &member),
-            job: self.waiting(long, &member, &score),
+            job: self.waiting(length_bytes, &member, &score),
             in_later_part: part == ORDER,
         };
         Ok(entries.into_iter().map(listed).collect())
@@ -213,7 +194,7 @@ impl ImportSource for RedissonSource {
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
             ORDER => self.journal.take(zset, &waiting, "1", requests).await,
-            // Entries in the order list by now were added to its end after the first part.
+            // An entry that is in the order list by now was added to its end after the first part.
             DUE => self.journal.take(zset, &waiting, "-1", requests).await,
             _ => {
                 let keys = [self.name.as_str(), self.journal.key()];
@@ -224,30 +205,5 @@ impl ImportSource for RedissonSource {
 
     fn journal(&self) -> &dyn ImportJournal {
         &self.journal
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_that_fits_both_formats_is_read_in_that_of_the_others() {
-        // An empty text in the current format, and one zero byte in the legacy one.
-        let empty = Bytes::from_static(b"\x08ABCDEFG\x01\0\0\0\0\0\0\0\0");
-        let others: [(&[u8], &[u8]); 2] = [
-            (b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello", b""),
-            (b"ABCDEFGH\x05\0\0\0\0\0\0\0hello", b"\0"),
-        ];
-        let score = Bytes::from_static(b"1700000000000");
-        for (other, payload) in others {
-            let source = RedissonSource::new("redis://localhost", "orders").unwrap();
-            let waiting = |member: &[u8]| {
-                source.waiting(LongSize::Eight, &Bytes::copy_from_slice(member), &score)
-            };
-            assert!(waiting(&empty).unwrap_err().contains("in both formats"));
-            assert_eq!(waiting(other).unwrap().payload, &b"hello"[..]);
-            assert_eq!(waiting(&empty).unwrap().payload, payload);
-        }
     }
 }

@@ -6,39 +6,36 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
-    JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
-    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
+    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Job, JobRef,
+    JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule, Rescheduled,
+    Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
 };
 
-use super::check;
 use super::codec::Codec;
 use super::config::RedissonConfig;
-use super::destination_watch::DestinationWatch;
 use super::layout::RedissonLayout;
 use super::member;
 use super::scripts::{JavaScripts, scripts};
 use super::transfer::TransferTask;
-use crate::error::Effect;
 use crate::handle;
 use crate::reply;
-use crate::rights::unless_read_only;
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
 
+/// About how many members one call of `scripts/redisson/locate.lua` reads.
 const LOCATE_BATCH: usize = 500;
 
 /// A backend that shares Redisson's `RDelayedQueue` with Java clients.
 ///
 /// `stats` counts payloads in the destination list, from which Java's `take()` pops, as ready.
-/// `browse` does not list them because they have neither an id nor a due time.
+/// `browse` does not list them because they have neither an id nor a due time. Runners find them with
+/// their next claim, at most a second after Java has added them without a delay.
 #[derive(Debug)]
 pub struct RedissonBackend {
     native: RedisBackend,
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
-    destination_watch: DestinationWatch,
     transfer: Option<TransferTask>,
 }
 
@@ -61,17 +58,9 @@ impl RedissonBackend {
         });
         let (all_layouts, own) = scripts(&config.script_settings());
         let (server, shards) = (config.server(), ShardSettings::default());
-        let native =
-            RedisBackend::assemble(&server, environment, layout, all_layouts, shards).await?;
-        prove_blmove(&native, &config.prefix).await?;
+        let native = RedisBackend::open(&server, environment, layout, all_layouts, shards).await?;
         native.check_format().await?;
-        let mut backend = Self {
-            destination_watch: DestinationWatch::new(Arc::clone(native.link.server())),
-            native,
-            config: config.clone(),
-            scripts: own,
-            transfer: None,
-        };
+        let mut backend = Self { native, config: config.clone(), scripts: own, transfer: None };
         for queue in &config.consumed_by_java {
             backend.check_slot(queue)?;
         }
@@ -96,29 +85,33 @@ impl RedissonBackend {
         Ok(())
     }
 
+    /// The codec of the queue's Java clients.
     fn codec(&self, queue: &QueueName) -> &Codec {
         self.config.codecs.get(queue).unwrap_or(&self.config.codec)
     }
 
+    /// Translates a job's payload to the codec.
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
         self.check_slot(&job.queue)?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
         Ok(job.clone().payload(payload))
     }
 
+    /// Translates a job's payload from the codec.
     fn decode(&self, job: &mut Job) -> Result<()> {
         job.payload = self.codec(&job.queue).decode(&job.payload)?;
         Ok(())
     }
 
+    /// Translates a job's payload from the codec, and leaves it as it is if that fails.
     fn decode_view(&self, mut view: JobView) -> JobView {
         self.decode(&mut view.job).ok();
         view
     }
 
     /// Searches a queue for a job from Java and adds it to the index by which the scripts find
-    /// waiting jobs. `false` if no such job waits. Java's jobs have no key, and their ids end in
-    /// `redisson`. Jobs from this backend are always in the index.
+    /// waiting jobs. Returns `false` if no such job waits. Java's jobs have no key, and their ids end
+    /// in `redisson`. Jobs from this backend are always in the index.
     async fn locate(&self, job: &JobRef, operation: &'static str) -> Result<bool> {
         let Target::Id(id) = job.target else { return Ok(false) };
         if member::java_id(id).is_none() {
@@ -136,15 +129,6 @@ impl RedissonBackend {
             }
         }
     }
-}
-
-/// Tries BLMOVE, which watches Java's lists. Not in a script: not every version allows it there.
-async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
-    let list = format!("{prefix}:rights:list:{{dq-rights}}");
-    // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
-    let mut blmove = redis::cmd("BLMOVE");
-    blmove.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
-    unless_read_only(native.link.run(Effect::Repeatable, &blmove).await.map(drop))
 }
 
 #[async_trait]
@@ -194,10 +178,6 @@ impl Layer for RedissonBackend {
         // `stats` and `check` then cover queues that only Java fills. An error is harmless: the
         // next `listen` registers the queues.
         self.native.register(queues).await.ok();
-        for queue in queues {
-            let partition = self.native.partitions.unsharded(queue);
-            self.destination_watch.watch(&partition, self.native.wakeups.listeners());
-        }
         Ok(wakeups)
     }
 
@@ -209,7 +189,7 @@ impl Layer for RedissonBackend {
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
                 Ok(()) => claimed.jobs.push(leased),
-                // The quarantined job keeps its bytes.
+                // The dead job keeps its bytes.
                 Err(error) => {
                     let LeasedJob { job, token, .. } = leased;
                     let undecodable = UndecodableJob { job, shard: 0, token: token.0 };
@@ -254,14 +234,7 @@ impl Layer for RedissonBackend {
         Ok(view.map(|view| self.decode_view(view)))
     }
 
-    async fn check(&self) -> Vec<Finding> {
-        let mut findings = self.native.check().await;
-        findings.extend(check::findings(&self.native, self.config.java_visibility).await);
-        findings
-    }
-
     async fn close(&self) -> Result<()> {
-        self.destination_watch.close();
         if let Some(transfer) = &self.transfer {
             transfer.close();
         }

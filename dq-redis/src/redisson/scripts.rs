@@ -1,3 +1,6 @@
+//! The scripts of the `redisson` backend: the native ones with functions for Redisson's keys, and its
+//! own ones.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -6,8 +9,17 @@ use dq_core::sync::lock;
 use crate::error::Effect;
 use crate::script::{LIBRARY, Script, Scripts, WRITE};
 
-const JAVA: &str = include_str!("../scripts/redisson/java.lua");
+const KEYS: &str = include_str!("../scripts/redisson/keys.lua");
 
+/// The functions for Redisson's keys. The last text replaces native functions.
+const JAVA_LIBRARY: [&str; 4] = [
+    include_str!("../scripts/redisson/members.lua"),
+    include_str!("../scripts/redisson/order.lua"),
+    include_str!("../scripts/redisson/index.lua"),
+    include_str!("../scripts/redisson/waiting.lua"),
+];
+
+/// Scripts that the native backend does not have.
 #[derive(Debug)]
 pub(super) struct JavaScripts {
     pub(super) locate: Script,
@@ -16,10 +28,10 @@ pub(super) struct JavaScripts {
 
 type Built = (Arc<Scripts>, Arc<JavaScripts>);
 
-/// `settings` is a line of Lua. It sets the locals `FORMAT` (the member format, not the status of
-/// the same name) and `VISIBILITY`: see `java.lua`.
+/// Returns the scripts for these settings, a line of Lua. It sets the locals `FORMAT` (the member
+/// format, not the status of the same name) and `VISIBILITY`: see `scripts/redisson/keys.lua`.
 ///
-/// Built once for each `settings`, because that takes milliseconds.
+/// The scripts are built once for each line, because that takes milliseconds.
 pub(super) fn scripts(settings: &str) -> Built {
     static BUILT: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
     lock(&BUILT).entry(settings.to_owned()).or_insert_with(|| build(settings)).clone()
@@ -44,5 +56,5 @@ fn build(settings: &str) -> Built {
 }
 
 pub(super) fn library(settings: &str) -> Vec<&str> {
-    [&[settings], &LIBRARY[..], &[JAVA]].concat()
+    [&[settings, KEYS], &LIBRARY[..], &JAVA_LIBRARY[..]].concat()
 }

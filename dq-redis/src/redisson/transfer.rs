@@ -25,6 +25,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum script calls for one queue before the next queue's turn.
 const MAX_CALLS: usize = 10;
 
+/// The background task, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct TransferTask {
     end: DropGuard,

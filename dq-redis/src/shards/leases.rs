@@ -13,13 +13,14 @@ use super::partitions::QueuePartitions;
 /// settle nor renew their claims.
 const MAX_LEASES: usize = 100_000;
 
+/// The shards of leases in sharded queues.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseShards {
     shards: Mutex<HashMap<(QueueName, JobId), u16>>,
 }
 
 impl LeaseShards {
-    /// A full cache is cleared first.
+    /// Remembers the shard of a lease. A full cache is cleared first.
     pub(crate) fn insert(&self, queue: &QueueName, job: JobId, shard: u16) {
         let mut shards = lock(&self.shards);
         if shards.len() >= MAX_LEASES {
@@ -35,16 +36,11 @@ impl LeaseShards {
         partitions: &QueuePartitions,
     ) -> (u16, Vec<u16>) {
         let shards = lock(&self.shards);
-        // Saves cloning the key in processes without sharded queues.
-        let shard = if shards.is_empty() {
-            None
-        } else {
-            shards.get(&(lease.queue.clone(), lease.job)).copied()
-        };
+        let shard = shards.get(&(lease.queue.clone(), lease.job)).copied();
         match shard {
-            // `partitions` may be a guess of one shard, see `partitions_of`, without this shard.
-            // Its closed unsharded partition then refuses the call, and the lease is routed again
-            // with the stored shard count.
+            // `partitions` may be a guess of one shard (see `partitions_of`), without this shard. Its
+            // closed unsharded partition then refuses the call, and the lease is routed again with
+            // the stored shard count.
             Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
             _ => partitions.candidates(&Target::Id(lease.job)),
         }
@@ -52,9 +48,6 @@ impl LeaseShards {
 
     pub(crate) fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut shards = lock(&self.shards);
-        if shards.is_empty() {
-            return;
-        }
         for lease in leases {
             shards.remove(&(lease.queue.clone(), lease.job));
         }

@@ -1,3 +1,5 @@
+//! The partitions of queues: which exist, where a job is, and what this process knows about them.
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -8,9 +10,10 @@ use super::layout::shard_of;
 use crate::key_layout::KeyLayout;
 use crate::keys::Partition;
 
+/// The partitions of one queue.
 #[derive(Debug)]
 pub(crate) struct QueuePartitions {
-    /// One per shard; never empty.
+    /// There is one for each shard, so there is at least one.
     pub(crate) all: Vec<Arc<Partition>>,
 }
 
@@ -27,12 +30,14 @@ impl QueuePartitions {
         &self.all[usize::from(shard)]
     }
 
-    /// Compares by identity, not equality. When a closed partition has refused several calls, the
-    /// first one looks the queue up again; the others see by this that it is done.
+    /// Whether this very partition is one of them, not only an equal one. When a closed partition has
+    /// refused several calls, the first one looks the queue up again; the others see by this that it
+    /// is done.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
         self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }
 
+    /// The shard of a job.
     pub(crate) fn shard_for(&self, id: JobId, key: Option<&JobKey>) -> u16 {
         match key {
             _ if self.is_single() => 0,
@@ -41,8 +46,8 @@ impl QueuePartitions {
         }
     }
 
-    /// The first shard to try, and the others. A job with a key may be in any shard when looked up
-    /// by id.
+    /// The first shard in which to look for a job, and the others. A job with a key may be in any shard
+    /// when it is looked up by id.
     pub(crate) fn candidates(&self, target: &Target) -> (u16, Vec<u16>) {
         if self.is_single() {
             return (0, Vec::new());
@@ -57,6 +62,7 @@ impl QueuePartitions {
     }
 }
 
+/// Makes partitions, and caches those of each queue.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     pub(crate) layout: Box<dyn KeyLayout>,
@@ -95,6 +101,7 @@ impl Partitions {
         cache.queues.get(queue).cloned()
     }
 
+    /// Caches the partitions of a queue with this shard count.
     pub(crate) fn set(&self, queue: &QueueName, shards: u16) -> Arc<QueuePartitions> {
         let partitions = Arc::new(self.make(queue, shards));
         let mut cache = lock(&self.cache);
@@ -108,8 +115,9 @@ impl Partitions {
         partitions
     }
 
-    pub(crate) fn sharded(&self) -> HashSet<QueueName> {
-        lock(&self.cache).sharded.clone()
+    /// Whether a queue is known to have shards.
+    pub(crate) fn is_sharded(&self, queue: &QueueName) -> bool {
+        lock(&self.cache).sharded.contains(queue)
     }
 
     pub(crate) fn forget(&self, queue: &QueueName) {
@@ -125,12 +133,14 @@ impl Partitions {
         lock(&self.cache).established.insert(queue.clone());
     }
 
+    /// Makes the partitions of a queue with this shard count.
     pub(crate) fn make(&self, queue: &QueueName, shards: u16) -> QueuePartitions {
         let partition = |shard| Arc::new(self.layout.partition(queue, shards, shard));
         QueuePartitions { all: (0..shards).map(partition).collect() }
     }
 
-    /// For a sharded queue it holds the stored layout, and its channel is shared by all partitions.
+    /// The partition of a queue without shards. That of a sharded queue holds the stored layout, and its
+    /// channel is shared by all partitions.
     pub(crate) fn unsharded(&self, queue: &QueueName) -> Arc<Partition> {
         let cached = lock(&self.cache).queues.get(queue).cloned();
         match cached {

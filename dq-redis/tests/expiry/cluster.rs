@@ -8,9 +8,8 @@ use dq_redis::RedisExpiryConfig;
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::fixture::{TIMEOUT, wait_until};
 
-use crate::expiry::fixture::{
-    FAR, claim, expire, expiry_key, hint, job, listen, open, queue, schedule,
-};
+use crate::common::{claim, job, queue};
+use crate::expiry::fixture::{FAR, expire, expiry_key, hint, listen, open, schedule};
 
 #[tokio::test]
 async fn events_of_every_node_are_received() {
@@ -32,7 +31,7 @@ async fn events_of_every_node_are_received() {
         expire(owner, &expiry_key(&prefix, FAR, "q")).await;
         assert_eq!(hint(&mut wakeups).await, FAR, "{}", owner.address());
         schedule(&backend, job()).await;
-        assert_eq!(claim(&backend).await.len(), 1);
+        assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
         if seen.len() == cluster.nodes().len() {
             break;
         }
@@ -49,7 +48,7 @@ async fn events_of_a_new_node_are_received() {
     let first = &cluster.nodes()[0];
     let url = format!("redis+cluster://{}", first.address());
     let backend = open(&RedisExpiryConfig::new(url)).await;
-    // Not the fixture's `listen`, which waits for events: this node publishes none. The loop below
+    // The fixture's `listen` would wait for events, of which this node publishes none. The loop below
     // skips the hints from new connections.
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
 

@@ -66,11 +66,6 @@ async fn jobs_run_in_time(server: &Redis, delay: Duration, disturb: impl AsyncFn
 }
 
 #[tokio::test]
-async fn jobs_run_in_time_with_notifications_off() {
-    jobs_run_in_time(&Redis::start(), Duration::ZERO, async |_: &Redis| {}).await;
-}
-
-#[tokio::test]
 async fn jobs_run_in_time_although_subscriptions_break_and_are_forbidden() {
     jobs_run_in_time(&server(), Duration::ZERO, async |server: &Redis| {
         assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);

@@ -16,13 +16,13 @@ pub(crate) use dq_testkit::fixture::{
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
 
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
-    // With a history, which is off by default, so that its commands are tested too.
+    // The history, which is off by default, is on, so that its commands are tested, too.
     let history = dq_core::HistoryLimits::all(dq_core::HistoryLimit::default());
     let environment = Environment::default().history(history);
     backend_from_url(url)?.connect(&environment).await
 }
 
-/// For servers that work, but may be slow.
+/// Connects to a server that works, but may be slow.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     let timeout = match url {
         _ if url.contains("response_timeout") => "",

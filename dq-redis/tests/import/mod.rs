@@ -52,18 +52,6 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
     assert_eq!((again.imported, again.rejected.total()), (1, 1));
 }
 
-#[tokio::test]
-async fn an_entry_that_is_added_again_is_another_job() {
-    let redis = shared_redis();
-    let target = Target::new().await;
-    let source = ZsetSource::new(&redis.url(), "again", "Q").unwrap();
-    for _ in 0..3 {
-        redis.command(&["ZADD", "again", "1800000000000", "order 1"]);
-        target.dq.import(&source).await.unwrap();
-    }
-    assert_eq!(target.run_all().await.len(), 3);
-}
-
 fn first_request(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
     let SourceEntry { token, job, .. } = listed.into_iter().next().unwrap();
     [TakeRequest { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
@@ -146,7 +134,7 @@ async fn a_redisson_queue_is_not_imported_into_itself() {
     for source in [source("itself"), prefixed] {
         for error in [
             dq.preview_import(&source).await.unwrap_err(),
-            // Without a refusal, the import never ends.
+            // An import that is not refused never ends.
             tokio::time::timeout(Duration::from_secs(60), dq.import(&source))
                 .await
                 .expect("the import ends")

@@ -1,4 +1,4 @@
-//! Servers, backends with different settings, and shared calls.
+//! Servers, backends with different settings, and calls on queues with new names.
 //!
 //! A *process* in these tests is a separate backend: processes share only the server.
 
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, ErrorKind,
-    JobKey, JobRef, JobState, JobView, LeasedJob, NewJob, Operation, QueueName, QueueStats, Result,
-    Settled, Settlement, SystemClock, Verdict, Want,
+    Backend, Clock, Due, Entropy, ErrorKind, JobKey, JobState, LeasedJob, NewJob, QueueName,
+    QueueStats, Result, Settled, Settlement, SystemClock, Verdict,
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster, shared_redis};
+use dq_testkit::fixture::claim_for;
 
-pub(crate) const LATER: Duration = Duration::from_secs(3_600);
+use crate::common::{HOUR, list};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
@@ -40,10 +40,12 @@ pub(crate) fn cluster() -> &'static RedisCluster {
     CLUSTER.get_or_init(|| RedisCluster::start(3))
 }
 
+/// A queue with a new name.
 pub(crate) fn queue() -> QueueName {
     QueueName::new(Entropy::from_os().job_id(SystemClock.now()).to_string()).unwrap()
 }
 
+/// A process with this shard count in its settings.
 pub(crate) async fn process(
     topology: Topology,
     queue: &QueueName,
@@ -75,26 +77,12 @@ pub(crate) fn keyed(queue: &QueueName, count: usize) -> Vec<NewJob> {
     (0..count).map(|n| job(queue, Some(&n.to_string()), Due::NOW)).collect()
 }
 
-pub(crate) fn dead() -> Verdict {
-    Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"))
-}
-
-pub(crate) async fn purge(process: &RedisBackend, queue: &QueueName) -> u64 {
-    process.operate(Operation::Purge { queue }).await.unwrap().affected
-}
-
 pub(crate) async fn stats(process: &RedisBackend, queue: &QueueName) -> QueueStats {
     process.stats(std::slice::from_ref(queue)).await.unwrap().remove(0)
 }
 
-pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
-    JobRef::new(queue.clone(), JobKey::new(key).unwrap())
-}
-
 pub(crate) async fn claim(process: &RedisBackend, queue: &QueueName, max: usize) -> Vec<LeasedJob> {
-    let wants = [Want::new(queue.clone(), max, LATER)];
-    let params = ClaimParams::new(&wants, max, "test");
-    process.claim(params).await.unwrap().jobs
+    claim_for(process, &[queue.as_str()], max, HOUR).await.unwrap().jobs
 }
 
 pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict: &Verdict) {
@@ -104,27 +92,7 @@ pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict:
     assert_eq!(answers, vec![Settled::Accepted; taken.len()]);
 }
 
-pub(crate) async fn list(
-    process: &RedisBackend,
-    queue: &QueueName,
-    state: JobState,
-    limit: usize,
-) -> Vec<JobView> {
-    let (mut jobs, mut after) = (Vec::new(), None);
-    loop {
-        let page = process
-            .browse(BrowseParams::new(queue, state).after(after).limit(limit).payloads(true))
-            .await
-            .unwrap();
-        assert!(page.jobs.len() <= limit);
-        jobs.extend(page.jobs);
-        after = page.next;
-        if after.is_none() {
-            return jobs;
-        }
-    }
-}
-
+/// How many live jobs have each key.
 pub(crate) async fn live_by_key(
     process: &RedisBackend,
     queue: &QueueName,

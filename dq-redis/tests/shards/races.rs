@@ -10,9 +10,8 @@ use dq_core::{
 };
 use dq_redis::RedisBackend;
 
-use crate::shards::fixture::{
-    LATER, Topology, by_key, claim, dead, job, live_by_key, process, purge, queue, settle, stats,
-};
+use crate::common::{HOUR, by_key, dead, purge};
+use crate::shards::fixture::{Topology, claim, job, live_by_key, process, queue, settle, stats};
 
 const KEYS: usize = 60;
 const ROUNDS: usize = 5;
@@ -39,7 +38,7 @@ async fn a_key_is_live_once(topology: Topology) {
                     let n = (turn + number * 13) % KEYS;
                     let on_conflict =
                         if n.is_multiple_of(3) { OnConflict::Replace } else { OnConflict::Keep };
-                    let new = job(&queue, Some(&format!("k{n}")), LATER);
+                    let new = job(&queue, Some(&format!("k{n}")), HOUR);
                     let key = new.key.clone().unwrap();
                     match process.schedule(vec![new.on_conflict(on_conflict)]).await {
                         Ok(answers) => match answers[0] {
@@ -134,7 +133,7 @@ async fn hold_key(
     queue: &QueueName,
     holders: &AtomicUsize,
 ) -> dq_core::Result<bool> {
-    let new = job(queue, Some("key"), LATER);
+    let new = job(queue, Some("key"), HOUR);
     let answer = process.schedule(vec![new.clone()]).await?[0];
     if !matches!(answer, Scheduled::Created(_)) {
         assert!(matches!(answer, Scheduled::Kept(_)), "{answer:?}");
@@ -171,7 +170,7 @@ async fn replays_race_with_producers(topology: Topology) {
     let create = async |keys: std::ops::Range<usize>| {
         let mut created = 0;
         for n in keys {
-            let new = job(&queue, Some(&format!("k{n}")), LATER);
+            let new = job(&queue, Some(&format!("k{n}")), HOUR);
             created += u64::from(three.schedule(vec![new]).await.unwrap()[0].is_stored());
         }
         created
@@ -186,7 +185,7 @@ async fn replays_race_with_producers(topology: Topology) {
             let replay = Operation::Replay {
                 queue: &queue,
                 jobs: &dq_testkit::fixture::dead_ids(&process, &queue).await[..],
-                due: LATER.into(),
+                due: HOUR.into(),
             };
             process.operate(replay).await.unwrap().affected
         })

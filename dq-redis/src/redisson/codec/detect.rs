@@ -5,6 +5,7 @@ use dq_core::Error;
 use super::error::codec_error;
 use super::json_tree::is_json;
 
+/// The error for a payload that the codec of this name cannot read.
 pub(super) fn wrong_codec(codec: &str, bytes: &[u8]) -> Error {
     let (found, remedy) = detect(codec, bytes);
     codec_error(
@@ -20,6 +21,7 @@ fn is_text(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t'))
 }
 
+/// Returns what the bytes look like, and the remedy.
 fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
     match bytes {
         [] => ("it is empty", "choose the codec `string`, or `raw` to handle it yourself"),
@@ -48,7 +50,7 @@ fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
         [0x02 | 0x03 | 0x05 | 0x09 | 0x0a, ..] => {
             ("it looks like a plain value of Kryo5Codec", "choose the codec `kryo5`")
         }
-        // Before FST, because its tags also begin UTF-8 characters.
+        // Text is tried before FST, whose tags also begin UTF-8 characters.
         _ if std::str::from_utf8(bytes).is_ok_and(is_text) => {
             ("it is text", "choose the codec `string`")
         }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::error::codec_error;
 
+/// The field in which Jackson stores an object's Java class.
 pub(super) const CLASS_FIELD: &str = "@class";
 
 pub(super) fn check(bytes: &[u8]) -> serde_json::Result<()> {
@@ -19,6 +20,7 @@ pub(super) fn is_json(bytes: &[u8]) -> bool {
     check(bytes).is_ok()
 }
 
+/// Makes a JSON string of a text.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -27,14 +29,15 @@ pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<&str> {
     serde_json::from_slice::<&RawValue>(bytes).map(RawValue::get)
 }
 
+/// Writes a list, with `each` for the items.
 pub(super) fn array(
     items: &[&RawValue],
     out: &mut String,
     mut each: impl FnMut(&str, &mut String) -> Result<()>,
 ) -> Result<()> {
     out.push('[');
-    for (at, item) in items.iter().enumerate() {
-        if at > 0 {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         each(item.get(), out)?;
@@ -52,11 +55,12 @@ pub(super) fn object<'a>(
 ) -> Result<()> {
     out.push('{');
     if let Some(class) = &class {
-        out.push_str("\"@class\":");
+        out.push_str(&quoted(CLASS_FIELD));
+        out.push(':');
         out.push_str(class);
     }
-    for (at, (name, value)) in fields.enumerate() {
-        if at > 0 || class.is_some() {
+    for (index, (name, value)) in fields.enumerate() {
+        if index > 0 || class.is_some() {
             out.push(',');
         }
         out.push_str(&quoted(name));
@@ -67,17 +71,19 @@ pub(super) fn object<'a>(
     Ok(())
 }
 
+/// Splits a list into its items.
 pub(super) fn items(array: &str) -> Result<Vec<&RawValue>> {
     serde_json::from_str(array).map_err(unreadable)
 }
 
+/// Splits an object into its fields, in order.
 pub(super) fn fields(object: &str) -> Result<Vec<(String, &RawValue)>> {
     let Fields(fields) = serde_json::from_str(object).map_err(unreadable)?;
     Ok(fields)
 }
 
-/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not: only strings
-/// with an unpaired surrogate.
+/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not. Only strings with
+/// an unpaired surrogate are such JSON.
 fn unreadable(error: serde_json::Error) -> dq_core::Error {
     codec_error(
         "the payload is JSON with text that is not valid Unicode",

@@ -1,0 +1,172 @@
+//! Claims the oldest jobs of several partitions: of a sharded queue, or of queues in several slots of a
+//! cluster.
+//!
+//! The claim *peeks* first: it reads the oldest due times of each group concurrently. It then gives each
+//! partition a *share* of the limit, and claims the shares concurrently. If nothing is due, that is
+//! one call per group. If another process takes a job in between, the claim returns fewer jobs, never
+//! later ones instead.
+
+use dq_core::{LeasedJob, Result, Timestamp};
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::{CLAIM_BYTES, Claim, PartitionRequest};
+use crate::reply::Reply;
+
+/// The byte limit that makes a call peek: the script leases nothing and returns due times.
+const PEEK: usize = 0;
+
+/// A group, which is one slot in a cluster, and the result of the last peek there.
+struct SlotClaim<'a> {
+    requests: Vec<PartitionRequest<'a>>,
+    /// The oldest due jobs' due times, by request.
+    dues: Vec<Vec<i64>>,
+    /// How many jobs to claim, by request.
+    shares: Vec<usize>,
+    /// The clock of the slot's node, from the last reply.
+    now: Timestamp,
+}
+
+impl<'a> SlotClaim<'a> {
+    fn new(requests: Vec<PartitionRequest<'a>>) -> Self {
+        Self { requests, dues: Vec::new(), shares: Vec::new(), now: Timestamp::EPOCH }
+    }
+
+    /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
+    /// job looks due there before it is due here, and claims find nothing. Such a job gets the
+    /// delay until it is due here.
+    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let next = self.requests.iter().filter_map(|request| request.next).min()?;
+        let is_due_there_only = next > self.now && next <= now;
+        Some(if is_due_there_only { now + next.since(self.now) } else { next })
+    }
+}
+
+impl<'a> Claim<'a> {
+    /// Claims the oldest jobs of all groups, and sorts them.
+    pub(super) async fn claim_oldest(
+        &mut self,
+        groups: Vec<Vec<PartitionRequest<'a>>>,
+    ) -> Result<()> {
+        let mut slots: Vec<_> = groups.into_iter().map(SlotClaim::new).collect();
+        self.claim_from_slots(&mut slots).await?;
+        let wants = self.params.wants;
+        let want_index =
+            |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
+        let jobs = &mut self.batch.claimed.jobs;
+        jobs.sort_by_cached_key(|job| (want_index(job), job.job.due, job.job.id));
+        Ok(())
+    }
+
+    async fn claim_from_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
+        loop {
+            let before = self.batch.leases();
+            self.peek_slots(slots).await?;
+            set_shares(slots, self.limit(), &self.wanted);
+            let latest = self.claim_shares(slots).await?;
+            let now = latest.or(slots.iter().map(|slot| slot.now).max());
+            let now = now.unwrap_or(self.batch.claimed.now);
+            self.batch.claimed.now = now;
+            let has_more = slots.iter().any(|slot| self.has_more(&slot.requests, slot.now));
+            if !self.goes_on(before, has_more) {
+                let next_due = slots.iter().filter_map(|slot| slot.next_due(now)).min();
+                self.batch.claimed.next_due = next_due;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Claims the shares of all slots that have any. Returns the latest time of their nodes. Jobs from
+    /// other slots are kept if one fails.
+    /// Errors: A failed call.
+    async fn claim_shares(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<Option<Timestamp>> {
+        let has_share = |slot: &&mut SlotClaim<'_>| slot.shares.iter().any(|share| *share > 0);
+        let chosen: Vec<&mut SlotClaim<'_>> = slots.iter_mut().filter(has_share).collect();
+        let calls =
+            chosen.iter().map(|slot| self.call(&slot.requests, CLAIM_BYTES, &slot.shares, false));
+        let replies = join_all(calls).await;
+        let (mut latest, mut failed) = (None, None);
+        for (slot, reply) in chosen.into_iter().zip(replies) {
+            match reply {
+                Ok(reply) => {
+                    self.read_claimed(reply, &mut slot.requests)?;
+                    slot.now = self.batch.claimed.now;
+                    latest = latest.max(Some(slot.now));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.batch.claimed.now = latest.unwrap_or(self.batch.claimed.now);
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(latest),
+        }
+    }
+
+    /// Peeks at each slot. A failed slot does not affect the others.
+    /// Errors: A slot's error, if no other slot has due jobs.
+    async fn peek_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
+        let this = &*self;
+        let calls = slots.iter().map(|slot| {
+            let requests = &slot.requests;
+            let wanted: Vec<usize> =
+                requests.iter().map(|request| this.wanted[request.want_index]).collect();
+            async move { this.call(requests, PEEK, &wanted, false).await }
+        });
+        let replies = join_all(calls).await;
+        let (mut is_any_due, mut failed) = (false, None);
+        for (slot, reply) in slots.iter_mut().zip(replies) {
+            slot.dues = vec![Vec::new(); slot.requests.len()];
+            match reply {
+                Ok(reply) => self.read_peeked(reply, slot)?,
+                Err(error) => failed = Some(error),
+            }
+            is_any_due |= slot.dues.iter().any(|dues| !dues.is_empty());
+        }
+        match failed {
+            Some(error) if !is_any_due => return Err(error),
+            Some(error) => tracing::warn!(%error, "Redis: the claim of some shards failed"),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn read_peeked(&mut self, reply: Value, slot: &mut SlotClaim<'_>) -> Result<()> {
+        let mut reply = Reply::new(reply)?;
+        slot.now = reply.time()?;
+        for (request, dues) in slot.requests.iter_mut().zip(&mut slot.dues) {
+            request.next = None;
+            match reply.list_or_refusal()? {
+                Ok(mut peeked) => {
+                    request.next = peeked.time_or_nil()?;
+                    while !peeked.is_empty() {
+                        dues.push(peeked.number()?);
+                    }
+                }
+                Err(refusal) => self.take_refusal(refusal, request)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets all shares: the oldest jobs of each want, earlier wants first.
+fn set_shares(slots: &mut [SlotClaim<'_>], mut limit: usize, wanted: &[usize]) {
+    // Due time, slot and request of each due job, by want.
+    let mut due_jobs = vec![Vec::new(); wanted.len()];
+    for (slot_index, slot) in slots.iter_mut().enumerate() {
+        slot.shares = vec![0; slot.requests.len()];
+        for (request_index, (request, dues)) in slot.requests.iter().zip(&slot.dues).enumerate() {
+            let due_jobs = &mut due_jobs[request.want_index];
+            due_jobs.extend(dues.iter().map(|due| (*due, slot_index, request_index)));
+        }
+    }
+    for (mut due_jobs, wanted) in due_jobs.into_iter().zip(wanted) {
+        due_jobs.sort_unstable();
+        let taken = due_jobs.len().min(*wanted).min(limit);
+        limit -= taken;
+        for (_, slot_index, request_index) in &due_jobs[..taken] {
+            slots[*slot_index].shares[*request_index] += 1;
+        }
+    }
+}
