@@ -110,12 +110,19 @@ pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError)
     Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim())).remedy(remedy)
 }
 
-/// Removes the line of the script that Redis 7 and newer append to an error inside a script.
+/// Removes the line of the script from the text of an error inside a script.
 fn without_line(text: &str) -> &str {
-    match text.rsplit_once(" script: ") {
-        Some((message, line)) if line.contains(", on @") => message,
-        _ => text,
+    if let Some((message, line)) = text.rsplit_once(" script: ")
+        && line.contains(", on @")
+    {
+        return message;
     }
+    // Before Redis 7 the line comes first, and twice if the server itself refused a command.
+    let rest = text.strip_prefix("ERR Error running script ");
+    let rest = rest.and_then(|rest| rest.split_once(": @user_script:")?.1.split_once(": "));
+    let Some((_line, message)) = rest else { return text };
+    let rest = message.strip_prefix("@user_script: ").and_then(|rest| rest.split_once(": "));
+    rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
 /// The codes of cluster nodes and replicas that do not serve a key, or not yet.
@@ -297,10 +304,24 @@ mod tests {
 
     #[test]
     fn the_line_of_a_script_is_left_out_unless_it_is_to_be_reported() {
-        let line = "script: 75c1, on @user_script:12.";
-        let known = converted(false, "WRONGTYPE", &format!("Operation against a key {line}"));
-        assert_eq!(known.message(), "Redis at h:6379: WRONGTYPE Operation against a key");
-        assert!(converted(false, "ERR", &format!("Oops {line}")).message().ends_with(line));
+        let oops = "ERR Oops script: 75c1, on @user_script:12.";
+        for (code, detail, shown) in [
+            ("WRONGTYPE", "Op script: 75c1, on @user_script:12.", "WRONGTYPE Op"),
+            (
+                "ERR",
+                "Error running script (call to f_7): @user_script:1: WRONGTYPE Op",
+                "WRONGTYPE Op",
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_7): @user_script:1: @user_script: 1: -OOM no",
+                "OOM no",
+            ),
+            ("ERR", &oops[4..], oops),
+        ] {
+            let error = converted(false, code, detail);
+            assert_eq!(error.message(), format!("Redis at h:6379: {shown}"));
+        }
     }
 
     #[test]

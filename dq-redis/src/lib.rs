@@ -40,7 +40,7 @@
 //!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +hlen +hscan \
-//!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink
+//!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
 //!
 //! The key expiry backend needs the native rights and those below: two commands, and the channel for

@@ -1,6 +1,7 @@
 //! Finds missing rights when connecting, by trying each command on its own keys.
 
 use dq_core::{ErrorKind, Result};
+use redis::Value;
 
 use crate::connect::CommandError;
 use crate::error::{Effect, is_from_replica, replica};
@@ -36,11 +37,14 @@ impl RedisBackend {
         {
             return Err(replica());
         }
-        match self.link.result(Effect::Repeatable, answer) {
-            // The server refuses writes at the moment: operators can inspect it and, if it is full,
-            // empty it.
-            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
-            tried => tried.map(drop),
-        }
+        unless_read_only(self.link.result(Effect::Repeatable, answer))
+    }
+}
+
+/// Accepts a server that refuses writes at the moment: operators can inspect and empty it.
+pub(crate) fn unless_read_only(tried: Result<Value>) -> Result<()> {
+    match tried {
+        Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
+        tried => tried.map(drop),
     }
 }

@@ -5,7 +5,7 @@
 //! unusable partition with a *refusal*. A closed partition makes the claim look up the queue's
 //! partitions again. A key of another type makes it *refuse* the queue and go on with the others.
 //!
-//! If the oldest jobs may be in any of several partitions, the claim first compares them: see
+//! The script leases a queue's oldest jobs of the partitions in its call. For several slots, see
 //! `slots.rs`.
 
 mod slots;
@@ -177,13 +177,20 @@ impl<'a> Claim<'a> {
         }
         let groups = self.groups().await?;
         let has_shards = groups.iter().flatten().any(|request| request.partition.shards > 1);
-        let has_slots = self.backend.link.server().is_cluster() && groups.len() > 1;
-        if has_shards || has_slots {
+        if self.backend.link.server().is_cluster() && groups.len() > 1 {
             // The future is boxed because it is rare: the future of every claim stays small.
-            Box::pin(self.claim_oldest(groups)).await
+            Box::pin(self.claim_from_slots(groups)).await?;
         } else {
-            self.claim_from_groups(groups).await
+            self.claim_from_groups(groups).await?;
         }
+        if has_shards {
+            let wants = self.params.wants;
+            let want_index =
+                |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
+            let jobs = &mut self.batch.claimed.jobs;
+            jobs.sort_by_cached_key(|job| (want_index(job), job.job.due, job.job.id));
+        }
+        Ok(())
     }
 
     /// Makes the requests. Groups contain one slot in a cluster, which accepts keys of one slot only.
@@ -215,7 +222,7 @@ impl<'a> Claim<'a> {
         Ok(groups)
     }
 
-    /// Claims from groups of unsharded queues, one after the other.
+    /// Claims from groups, one after the other.
     async fn claim_from_groups(&mut self, groups: Vec<Vec<PartitionRequest<'_>>>) -> Result<()> {
         let mut next_due = None;
         for mut group in groups {
@@ -229,11 +236,15 @@ impl<'a> Claim<'a> {
 
     async fn claim_from_group(&mut self, group: &mut [PartitionRequest<'_>]) -> Result<()> {
         loop {
-            let max_jobs: Vec<usize> =
-                group.iter().map(|request| self.wanted[request.want_index]).collect();
+            let mut previous = None;
+            let max_jobs = group.iter().map(|request| {
+                let is_first = previous.replace(request.want_index) != Some(request.want_index);
+                is_first.then_some(self.wanted[request.want_index])
+            });
+            let max_jobs: Vec<_> = max_jobs.collect();
             let is_indexed = group.iter().all(|request| request.partition.queue_index.is_some());
             let updates_index = self.updates_index && is_indexed;
-            let reply = self.call(group, CLAIM_BYTES, &max_jobs, updates_index).await?;
+            let reply = self.call(group, CLAIM_BYTES, max_jobs, updates_index).await?;
             let before = self.batch.leases();
             self.read_claimed(reply, group)?;
             if !self.goes_on(before, self.has_more(group, self.batch.claimed.now)) {
@@ -261,19 +272,21 @@ impl<'a> Claim<'a> {
         has_more && !is_full && self.batch.leases() > leases_before
     }
 
-    /// Calls the script. `max_jobs` has a number for each request.
+    /// Calls the script. `max_jobs` is `None` for a request that shares the number of the previous
+    /// one, which has the same queue.
     async fn call(
         &self,
         requests: &[PartitionRequest<'_>],
         max_bytes: usize,
-        max_jobs: &[usize],
+        max_jobs: impl IntoIterator<Item = Option<usize>>,
         updates_index: bool,
     ) -> Result<Value> {
         let partitions = requests.iter().map(|request| &*request.partition);
         let mut call = self.backend.scripts.claim.on(partitions);
         call.arg(self.limit()).arg(max_bytes).arg(worker_arg(self.params.worker));
         for (request, max) in requests.iter().zip(max_jobs) {
-            call.arg(*max).arg(millis_arg(request.want.lease_for));
+            call.arg(max.map_or_else(String::new, |max| max.to_string()));
+            call.arg(millis_arg(request.want.lease_for));
         }
         call.arg(u8::from(updates_index));
         call.run(&self.backend.link).await

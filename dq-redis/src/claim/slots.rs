@@ -1,12 +1,11 @@
-//! Claims the oldest jobs of several partitions: of a sharded queue, or of queues in several slots of a
-//! cluster.
+//! Claims the oldest jobs in several slots of a cluster.
 //!
-//! The claim *peeks* first: it reads the oldest due times of each group concurrently. It then gives each
+//! The claim *peeks* first: it reads each slot's oldest due times concurrently. It then gives each
 //! partition a *share* of the limit, and claims the shares concurrently. If nothing is due, that is
-//! one call per group. If another process takes a job in between, the claim returns fewer jobs, never
+//! one call per slot. If another process takes a job in between, the claim returns fewer jobs, never
 //! later ones instead.
 
-use dq_core::{LeasedJob, Result, Timestamp};
+use dq_core::{Result, Timestamp};
 use futures_util::future::join_all;
 use redis::Value;
 
@@ -16,7 +15,7 @@ use crate::reply::Reply;
 /// The byte limit that makes a call peek: the script leases nothing and returns due times.
 const PEEK: usize = 0;
 
-/// A group, which is one slot in a cluster, and the result of the last peek there.
+/// One slot, and the result of the last peek there.
 struct SlotClaim<'a> {
     requests: Vec<PartitionRequest<'a>>,
     /// The oldest due jobs' due times, by request.
@@ -27,11 +26,7 @@ struct SlotClaim<'a> {
     now: Timestamp,
 }
 
-impl<'a> SlotClaim<'a> {
-    fn new(requests: Vec<PartitionRequest<'a>>) -> Self {
-        Self { requests, dues: Vec::new(), shares: Vec::new(), now: Timestamp::EPOCH }
-    }
-
+impl SlotClaim<'_> {
     /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
     /// job looks due there before it is due here, and claims find nothing. Such a job gets the
     /// delay until it is due here.
@@ -43,27 +38,22 @@ impl<'a> SlotClaim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Claims the oldest jobs of all groups, and sorts them.
-    pub(super) async fn claim_oldest(
+    pub(super) async fn claim_from_slots(
         &mut self,
         groups: Vec<Vec<PartitionRequest<'a>>>,
     ) -> Result<()> {
-        let mut slots: Vec<_> = groups.into_iter().map(SlotClaim::new).collect();
-        self.claim_from_slots(&mut slots).await?;
-        let wants = self.params.wants;
-        let want_index =
-            |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
-        let jobs = &mut self.batch.claimed.jobs;
-        jobs.sort_by_cached_key(|job| (want_index(job), job.job.due, job.job.id));
-        Ok(())
-    }
-
-    async fn claim_from_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
+        let slot = |requests| SlotClaim {
+            requests,
+            dues: Vec::new(),
+            shares: Vec::new(),
+            now: Timestamp::EPOCH,
+        };
+        let mut slots: Vec<_> = groups.into_iter().map(slot).collect();
         loop {
             let before = self.batch.leases();
-            self.peek_slots(slots).await?;
-            set_shares(slots, self.limit(), &self.wanted);
-            let latest = self.claim_shares(slots).await?;
+            self.peek_slots(&mut slots).await?;
+            set_shares(&mut slots, self.limit(), &self.wanted);
+            let latest = self.claim_shares(&mut slots).await?;
             let now = latest.or(slots.iter().map(|slot| slot.now).max());
             let now = now.unwrap_or(self.batch.claimed.now);
             self.batch.claimed.now = now;
@@ -82,8 +72,10 @@ impl<'a> Claim<'a> {
     async fn claim_shares(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<Option<Timestamp>> {
         let has_share = |slot: &&mut SlotClaim<'_>| slot.shares.iter().any(|share| *share > 0);
         let chosen: Vec<&mut SlotClaim<'_>> = slots.iter_mut().filter(has_share).collect();
-        let calls =
-            chosen.iter().map(|slot| self.call(&slot.requests, CLAIM_BYTES, &slot.shares, false));
+        let calls = chosen.iter().map(|slot| {
+            let shares = slot.shares.iter().copied().map(Some);
+            self.call(&slot.requests, CLAIM_BYTES, shares, false)
+        });
         let replies = join_all(calls).await;
         let (mut latest, mut failed) = (None, None);
         for (slot, reply) in chosen.into_iter().zip(replies) {
@@ -108,10 +100,8 @@ impl<'a> Claim<'a> {
     async fn peek_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
         let this = &*self;
         let calls = slots.iter().map(|slot| {
-            let requests = &slot.requests;
-            let wanted: Vec<usize> =
-                requests.iter().map(|request| this.wanted[request.want_index]).collect();
-            async move { this.call(requests, PEEK, &wanted, false).await }
+            let wanted = slot.requests.iter().map(|request| Some(this.wanted[request.want_index]));
+            this.call(&slot.requests, PEEK, wanted, false)
         });
         let replies = join_all(calls).await;
         let (mut is_any_due, mut failed) = (false, None);

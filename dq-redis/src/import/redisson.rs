@@ -1,5 +1,7 @@
 //! Imports a Redisson delayed queue: its waiting entries and its due payloads.
 
+use std::sync::OnceLock;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeRequest};
@@ -45,6 +47,8 @@ pub struct RedissonSource {
     codec: Codec,
     /// The size of the lengths in the server's entries, once it was looked up.
     length_bytes: OnceCell<usize>,
+    /// The format, from the first entry that shows it. All entries have the same.
+    format: OnceLock<Format>,
 }
 
 /// The first part of the import: the waiting entries in the order list.
@@ -75,6 +79,7 @@ impl RedissonSource {
             queue: QueueName::new(&name)?,
             codec: Codec::default(),
             length_bytes: OnceCell::new(),
+            format: OnceLock::new(),
             name,
             due,
             order,
@@ -125,10 +130,31 @@ impl RedissonSource {
             return Err("the entry does not wait any more".to_owned());
         }
         let due = Unit::Millis.parse(score)?;
-        let payload = [Format::Current, Format::Legacy]
-            .iter()
-            .find_map(|format| parse_as(*format, length_bytes, member))
-            .ok_or("the entry is not packed in a format of Redisson")?;
+        let [current, legacy] =
+            [Format::Current, Format::Legacy].map(|format| parse_as(format, length_bytes, member));
+        // A member that begins with a 7 counts as legacy, whatever it is.
+        let shown = match (current, legacy) {
+            (Some(_), None) => Some(Format::Current),
+            (None, Some(_)) if member[0] != 7 => Some(Format::Legacy),
+            _ => None,
+        };
+        if let Some(format) = shown {
+            let _ = self.format.set(format);
+        }
+        let payload = match (current, legacy, self.format.get()) {
+            (Some(payload), Some(_), Some(Format::Current))
+            | (Some(_), Some(payload), Some(Format::Legacy))
+            | (Some(payload), None, _)
+            | (None, Some(payload), _) => payload,
+            (Some(_), Some(_), None) => {
+                return Err("the entry can be read in both formats of Redisson, with different \
+                            payloads; import again after others, which show the format"
+                    .to_owned());
+            }
+            (None, None, _) => {
+                return Err("the entry is not packed in a format of Redisson".to_owned());
+            }
+        };
         self.job(&member.slice_ref(payload), due)
     }
 }
@@ -205,5 +231,29 @@ impl ImportSource for RedissonSource {
 
     fn journal(&self) -> &dyn ImportJournal {
         &self.journal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_fits_both_formats_is_read_in_that_of_the_others() {
+        // An empty text in the current format, and one zero byte in the legacy one.
+        let empty = Bytes::from_static(b"\x08ABCDEFG\x01\0\0\0\0\0\0\0\0");
+        let others: [(&[u8], &[u8]); 2] = [
+            (b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello", b""),
+            (b"ABCDEFGH\x05\0\0\0\0\0\0\0hello", b"\0"),
+        ];
+        let score = Bytes::from_static(b"1700000000000");
+        for (other, payload) in others {
+            let source = RedissonSource::new("redis://localhost", "orders").unwrap();
+            let waiting =
+                |member: &[u8]| source.waiting(8, &Bytes::copy_from_slice(member), &score);
+            assert!(waiting(&empty).unwrap_err().contains("in both formats"));
+            assert_eq!(waiting(other).unwrap().payload, &b"hello"[..]);
+            assert_eq!(waiting(&empty).unwrap().payload, payload);
+        }
     }
 }

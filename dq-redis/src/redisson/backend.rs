@@ -6,19 +6,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Job, JobRef,
-    JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule, Rescheduled,
-    Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
+    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
+    JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
+    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
 };
 
+use super::check;
 use super::codec::Codec;
 use super::config::RedissonConfig;
+use super::destination_watch::DestinationWatch;
 use super::layout::RedissonLayout;
 use super::member;
 use super::scripts::{JavaScripts, scripts};
 use super::transfer::TransferTask;
+use crate::error::Effect;
 use crate::handle;
 use crate::reply;
+use crate::rights::unless_read_only;
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
@@ -29,13 +33,13 @@ const LOCATE_BATCH: usize = 500;
 /// A backend that shares Redisson's `RDelayedQueue` with Java clients.
 ///
 /// `stats` counts payloads in the destination list, from which Java's `take()` pops, as ready.
-/// `browse` does not list them because they have neither an id nor a due time. Runners find them with
-/// their next claim, at most a second after Java has added them without a delay.
+/// `browse` does not list them because they have neither an id nor a due time.
 #[derive(Debug)]
 pub struct RedissonBackend {
     native: RedisBackend,
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
+    destination_watch: DestinationWatch,
     transfer: Option<TransferTask>,
 }
 
@@ -59,8 +63,16 @@ impl RedissonBackend {
         let (all_layouts, own) = scripts(&config.script_settings());
         let (server, shards) = (config.server(), ShardSettings::default());
         let native = RedisBackend::open(&server, environment, layout, all_layouts, shards).await?;
+        prove_blmove(&native, &config.prefix).await?;
         native.check_format().await?;
-        let mut backend = Self { native, config: config.clone(), scripts: own, transfer: None };
+        let listeners = Arc::clone(native.wakeups.listeners());
+        let mut backend = Self {
+            destination_watch: DestinationWatch::new(Arc::clone(native.link.server()), listeners),
+            native,
+            config: config.clone(),
+            scripts: own,
+            transfer: None,
+        };
         for queue in &config.consumed_by_java {
             backend.check_slot(queue)?;
         }
@@ -131,6 +143,15 @@ impl RedissonBackend {
     }
 }
 
+/// Tries BLMOVE, which watches Java's lists. Not in a script: not every version allows it there.
+async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
+    let list = format!("{prefix}:rights:list:{{dq-rights}}");
+    // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
+    let mut blmove = redis::cmd("BLMOVE");
+    blmove.arg(&[&list, &list, "LEFT", "LEFT", "0.01"]);
+    unless_read_only(native.link.run(Effect::Repeatable, &blmove).await)
+}
+
 #[async_trait]
 impl Layer for RedissonBackend {
     fn inner(&self) -> &dyn Backend {
@@ -178,6 +199,9 @@ impl Layer for RedissonBackend {
         // `stats` and `check` then cover queues that only Java fills. An error is harmless: the
         // next `listen` registers the queues.
         self.native.register(queues).await.ok();
+        for queue in queues {
+            self.destination_watch.watch(self.native.partitions.unsharded(queue));
+        }
         Ok(wakeups)
     }
 
@@ -234,7 +258,14 @@ impl Layer for RedissonBackend {
         Ok(view.map(|view| self.decode_view(view)))
     }
 
+    async fn check(&self) -> Vec<Finding> {
+        let mut findings = self.native.check().await;
+        findings.extend(check::findings(&self.native, self.config.java_visibility).await);
+        findings
+    }
+
     async fn close(&self) -> Result<()> {
+        self.destination_watch.close();
         if let Some(transfer) = &self.transfer {
             transfer.close();
         }

@@ -91,6 +91,15 @@ pub(crate) fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
+/// The list with Redisson's insertion order.
+pub(super) fn order_key(partition: &Partition) -> &str {
+    &partition.keys[KINDS.len() + 1]
+}
+
+pub(super) fn destination_key(partition: &Partition) -> &str {
+    &partition.keys[KINDS.len() + 2]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,10 +109,10 @@ mod tests {
         let (prefix, name_prefix) = ("dq".to_owned(), "app:".to_owned());
         let layout = RedissonLayout { prefix, name_prefix, format: Format::Current };
         let partition = layout.partition(&QueueName::new("orders").unwrap(), 1, 0);
-        assert_eq!(partition.keys[KINDS.len() + 2], "app:orders");
+        assert_eq!(destination_key(&partition), "app:orders");
         assert_eq!(partition.keys[0], "dq:due:{app:orders}");
         assert_eq!(partition.keys[KINDS.len()], "redisson_delay_queue_timeout:{app:orders}");
-        assert_eq!(partition.keys[KINDS.len() + 1], "redisson_delay_queue:{app:orders}");
+        assert_eq!(order_key(&partition), "redisson_delay_queue:{app:orders}");
         assert_eq!(partition.channel, "redisson_delay_queue_channel:{app:orders}");
         assert!(partition.is_in_one_slot());
     }

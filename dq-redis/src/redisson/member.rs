@@ -60,7 +60,8 @@ impl Format {
 /// Parses a member in this format and returns its payload; `None` if the format does not fit.
 /// `length_bytes` is the answer to [`LENGTH_BYTES_PROBE`].
 ///
-/// The length must reach exactly to the member's end, so hardly any member fits both formats. A
+/// The length must reach exactly to the member's end. Both formats can still fit: if a legacy
+/// payload ends with a length-prefixed field, and the id's first byte happens to lead there. A
 /// member that begins with a 7 counts as legacy, because both readings put the length at the same
 /// place. No client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
 /// a 7.

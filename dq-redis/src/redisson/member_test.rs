@@ -1,4 +1,4 @@
-//! Tests members, the entries of Redisson's sorted set. `scripts/redisson/java.lua` packs and
+//! Tests members, the entries of Redisson's sorted set. `scripts/redisson/members.lua` packs and
 //! parses them. `member.rs` makes their ids, and parses them for imports.
 
 use dq_core::JobId;
@@ -16,7 +16,7 @@ const UUID: [u8; 16] = [
 /// The job id for Java's member id `ABCDEFGH`.
 const FROM_JAVA: [u8; 16] = *b"ABCDEFGHredisson";
 
-/// Runs Lua with the functions of `java.lua`. Returns the items of its reply.
+/// Runs Lua with the functions of `scripts/redisson`. Returns the items of its reply.
 pub(super) fn eval(
     redis: &mut Connection,
     format: Format,

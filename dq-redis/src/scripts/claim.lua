@@ -1,12 +1,13 @@
--- Leases due jobs of several partitions, the oldest of each first; or reports when they are due.
+-- Leases due jobs of several queues, the oldest of each queue first; or reports when they are due.
 --
--- KEYS     the keys of each partition
+-- KEYS     the keys of each partition; the partitions of one queue follow one another
 -- ARGV     1  maximum number of jobs of the call (at most 100)
 --          2  maximum bytes of records, counted in partitions with large records only, of which the
 --             first may be larger; 0 to peek: leases nothing and reports due times
 --          3  the name of the holder of the leases (at most 255 bytes)
---          then for each partition two: its maximum number of jobs; the length of a lease in
---          milliseconds
+--          then for each partition two: the maximum number of jobs of its queue, or '' if the
+--          previous partition is of the same queue; the length of a lease in milliseconds, of which
+--          the first of a queue counts
 --          then '1' to say in the index of queues when to look at these partitions again, else '0'
 -- returns  {now, then an item for each partition}. The item is CLOSED, WRONG_TYPE or FORMAT (see
 --          access.lua); {nil} for a paused partition; for a peek {next, due times of the oldest due
@@ -98,4 +99,28 @@ local function lease(partition, max_jobs, lease_end, reply)
   return next_entry and score_time(next_entry)
 end
 
-return serve_partitions({ lease = lease, peek = peek, next_time = next_time })
+-- The number of jobs to lease from each partition of a queue, so that its oldest ones are leased.
+local function shares(partitions, max_jobs)
+  max_jobs = math.min(max_jobs, jobs_left)
+  local depth = math.min(max_jobs, math.ceil(MAX_PEEKED / #partitions))
+  -- Pairs of a due time and the number of its partition.
+  local dues, share = {}, {}
+  for i, partition in ipairs(partitions) do
+    local is_peeked = depth > 0 and not partition.paused
+    local entries = is_peeked and catch_wrong_type(due_entries, partition, depth) or {}
+    for e = 2, #entries, 2 do
+      dues[#dues + 1] = { tonumber(entries[e]), i }
+    end
+    share[i] = 0
+  end
+  table.sort(dues, function(a, b)
+    return a[1] < b[1]
+  end)
+  for d = 1, math.min(max_jobs, #dues) do
+    local i = dues[d][2]
+    share[i] = share[i] + 1
+  end
+  return share
+end
+
+return serve_partitions({ lease = lease, peek = peek, next_time = next_time, shares = shares })

@@ -166,6 +166,35 @@ async fn the_usual_restriction_is_enough_with_sentinel_and_cluster() {
     }
 }
 
+/// The backend works without these commands; only `check` sends some of them.
+#[tokio::test]
+async fn each_optional_command_may_be_denied() {
+    for scheme in SCHEMES {
+        let redis = Redis::options().set("notify-keyspace-events", "Ex").start();
+        for denied in [
+            "-hello", "-info", "-ping", "-client", "-config", "-cluster", "-command", "-role",
+            "-select", "-script", "-keys", "-acl", "-wait",
+        ] {
+            println!("{scheme} {denied}");
+            let login = set_restricted_user(&redis, &["+@all", denied]);
+            let url = format!("{scheme}://{login}{}/0", redis.address());
+            Backends::open(scheme, &url).await.flow(scheme, &redis, TIMEOUT).await;
+        }
+    }
+    let cluster = RedisCluster::start(3);
+    for denied in ["-hello", "-info", "-client", "-config", "-role", "-readonly", "-asking"] {
+        println!("cluster {denied}");
+        let logins =
+            cluster.nodes().iter().map(|node| set_restricted_user(node, &["+@all", denied]));
+        let login = logins.last().unwrap_or_default();
+        whole_flow(
+            &open(&format!("redis+cluster://{login}{}", cluster.nodes()[0].address())).await,
+            TIMEOUT,
+        )
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn without_the_right_to_subscribe_jobs_run_and_check_names_it() {
     for scheme in SCHEMES {

@@ -6,7 +6,42 @@ use std::time::Duration;
 use dq_core::{Due, Operation, Verdict};
 
 use crate::common::{HOUR, queue, settle};
-use crate::redisson::fixture::{DESTINATION, Fixture, TIMEOUT, job, open_with};
+use crate::redisson::fixture::{DESTINATION, Fixture, TIMEOUT, job, open, open_with};
+
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_payload_that_java_adds_directly_wakes_a_listener() {
+    let fixture = Fixture::with("").await;
+    let mut wakeups = fixture.backend.listen(&[queue()]).await.unwrap();
+    // The watching connection may not exist yet. It also reports present elements.
+    fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
+    loop {
+        tokio::time::timeout(MAX_WAIT, wakeups.next()).await.expect("the watch wakes the listener");
+        let jobs = fixture.drain(10).await;
+        if let [job] = &jobs[..] {
+            assert_eq!(job.job.payload, "direct");
+            break;
+        }
+    }
+    assert_eq!(fixture.backend.stats(&[queue()]).await.unwrap()[0].stored(), 0);
+}
+
+#[tokio::test]
+async fn watching_the_list_removes_nothing_even_if_connections_break() {
+    let fixture = Fixture::with("").await;
+    let other = open(&fixture.redis, "").await;
+    let mut first = fixture.backend.listen(&[queue()]).await.unwrap();
+    let mut second = other.listen(&[queue()]).await.unwrap();
+    fixture.redis.command(&["RPUSH", DESTINATION, "a", "b"]);
+    tokio::time::timeout(MAX_WAIT, first.next()).await.unwrap();
+    tokio::time::timeout(MAX_WAIT, second.next()).await.unwrap();
+    // All connections break, including the watches; the list is unchanged.
+    fixture.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let list = fixture.redis.command(&["LRANGE", DESTINATION, "0", "-1"]);
+    let elements: Vec<String> = list.list().iter().map(dq_servers::Reply::text).collect();
+    assert_eq!(elements, ["a", "b"]);
+}
 
 #[tokio::test]
 async fn payloads_in_the_list_are_ready_jobs_and_retried_natively() {

@@ -47,12 +47,13 @@ local function look_again(partition, time)
   end
 end
 
--- Serves all partitions of a call and returns the reply. `layout` has three functions for one
--- partition:
+-- Serves all partitions of a call and returns the reply. `layout` has these functions:
 --   lease(partition, max_jobs, lease_end, reply)  leases due jobs and adds them to the reply; may
 --                                                 return the due time of the job after them
 --   peek(partition, max_jobs, reply)              adds the due times of the oldest due jobs
 --   next_time(partition)                          as next_time above
+--   shares(partitions, max_jobs)                  the number of jobs to lease from each partition of
+--                                                 one queue; layouts without shards have none
 local function serve_partitions(layout)
   local is_peek, updates_index = bytes_left == 0, ARGV[#ARGV] == '1'
   local partitions = math.floor(#KEYS / KEYS_PER_PARTITION)
@@ -72,16 +73,24 @@ local function serve_partitions(layout)
     return reply
   end
 
-  local replies = { now }
-  for n = 0, partitions - 1 do
+  local replies, n = { now }, 0
+  while n < partitions do
     local max_jobs, lease_length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
-    local partition = partition_at(n)
-    catch_wrong_type(prepare_claim, partition)
-    local reply = catch_wrong_type(serve, partition, max_jobs, lease_length)
-    if reply and updates_index then
-      look_again(partition, reply[1])
+    local of_queue = {}
+    repeat
+      local partition = partition_at(n)
+      catch_wrong_type(prepare_claim, partition)
+      of_queue[#of_queue + 1] = partition
+      n = n + 1
+    until ARGV[4 + 2 * n] ~= ''
+    local share = #of_queue == 1 and { max_jobs } or layout.shares(of_queue, max_jobs)
+    for i, partition in ipairs(of_queue) do
+      local reply = catch_wrong_type(serve, partition, share[i], lease_length)
+      if reply and updates_index then
+        look_again(partition, reply[1])
+      end
+      replies[#replies + 1] = reply or partition.refusal
     end
-    replies[n + 2] = reply or partition.refusal
   end
   return replies
 end
