@@ -186,7 +186,7 @@ impl Link {
         let connecting = async {
             match self.server.client().await? {
                 ServerClient::Single(client) => {
-                    let connect_timeout = self.server.connect_timeout();
+                    let connect_timeout = self.server.connect_timeout;
                     let response_timeout = self.server.response_timeout;
                     let connection = connect(&client, connect_timeout, response_timeout);
                     Ok(Connection::Single(connection.await?))
@@ -198,7 +198,7 @@ impl Link {
         };
         // The limit is three times as long, because Sentinel and clusters need several connections one
         // after the other. The future is boxed because the client's types are deeply nested.
-        match tokio::time::timeout(self.server.connect_timeout() * 3, connecting.boxed()).await {
+        match tokio::time::timeout(self.server.connect_timeout * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }

@@ -32,6 +32,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Server {
     pub(crate) address: Address,
+    /// The time limit for one attempt to connect: at least half the response timeout, because a slow
+    /// server may also be slow to accept connections.
+    pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     certificates: Option<TlsCertificates>,
     clients: Clients,
@@ -62,6 +65,8 @@ impl Server {
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let certificates = certificates(settings, address.tls)?;
+        let response_timeout = settings.response_timeout;
+        let connect_timeout = CONNECT_TIMEOUT.max(response_timeout / 2);
         let failed = |error| error::invalid_url(&error);
         let clients = match &address.topology {
             Topology::Single | Topology::Unix(_) => {
@@ -69,7 +74,8 @@ impl Server {
                 Clients::Fixed(ServerClient::Single(Box::new(client)))
             }
             Topology::Cluster => {
-                let client = cluster(&address, certificates.clone(), settings.response_timeout);
+                let client =
+                    cluster(&address, certificates.clone(), connect_timeout, response_timeout);
                 Clients::Fixed(ServerClient::Cluster(Box::new(client.map_err(failed)?)))
             }
             Topology::Sentinel(primary) => {
@@ -77,13 +83,7 @@ impl Server {
                 Clients::Sentinel(primary.clone(), sentinels)
             }
         };
-        Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
-    }
-
-    /// The time limit for one attempt to connect. It is at least half the response timeout, because a
-    /// slow server may also be slow to accept connections.
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        connect_timeout(self.response_timeout)
+        Ok(Self { address, connect_timeout, response_timeout, certificates, clients })
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -100,7 +100,7 @@ impl Server {
             Clients::Fixed(client) => Ok(client.clone()),
             Clients::Sentinel(name, sentinels) => {
                 // All Sentinels are asked at once, so that a silent one delays none of the others.
-                let limit = self.connect_timeout();
+                let limit = self.connect_timeout;
                 let asked = sentinels.iter().map(|sentinel| primary(sentinel, name, limit).boxed());
                 let ((host, port), _) = select_ok(asked).await?;
                 Ok(ServerClient::Single(Box::new(self.node(&host, port)?)))
@@ -131,10 +131,6 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("address", &self.address.shown()).finish_non_exhaustive()
     }
-}
-
-fn connect_timeout(response_timeout: Duration) -> Duration {
-    CONNECT_TIMEOUT.max(response_timeout / 2)
 }
 
 fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertificates>> {
@@ -198,6 +194,7 @@ fn single(address: &Address, certificates: Option<TlsCertificates>) -> redis::Re
 fn cluster(
     address: &Address,
     certificates: Option<TlsCertificates>,
+    connect_timeout: Duration,
     response_timeout: Duration,
 ) -> redis::RedisResult<ClusterClient> {
     let nodes = address
@@ -205,7 +202,7 @@ fn cluster(
         .iter()
         .map(|(host, port)| connection_info(address, tcp(address, host, *port)));
     let mut builder = ClusterClientBuilder::new(nodes)
-        .connection_timeout(connect_timeout(response_timeout))
+        .connection_timeout(connect_timeout)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
         // The client library would also repeat commands with lost replies; `Link` retries instead.

@@ -8,7 +8,7 @@ use dq_core::{BrowseParams, Cursor, JobState, JobView, Order, Page, Result, Time
 use futures_util::future::try_join_all;
 use redis::Value;
 
-use super::view::StoredJob;
+use super::StoredJob;
 use crate::error::unexpected;
 use crate::keys::Partition;
 use crate::reply::{self, Reply};

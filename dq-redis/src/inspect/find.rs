@@ -6,7 +6,7 @@ use dq_core::{Cursor, JobRef, JobState, JobView, QueueName, Result};
 use futures_util::future::try_join_all;
 use redis::Value;
 
-use super::view::StoredJob;
+use super::StoredJob;
 use crate::args::target_arg;
 use crate::handle;
 use crate::keys::Partition;

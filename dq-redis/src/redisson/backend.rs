@@ -10,6 +10,7 @@ use dq_core::{
     JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
     Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
 };
+use tokio_util::sync::DropGuard;
 
 use super::check;
 use super::codec::Codec;
@@ -18,7 +19,7 @@ use super::destination_watch::DestinationWatch;
 use super::layout::RedissonLayout;
 use super::member;
 use super::scripts::{JavaScripts, scripts};
-use super::transfer::TransferTask;
+use super::transfer;
 use crate::error::Effect;
 use crate::handle;
 use crate::reply;
@@ -40,7 +41,8 @@ pub struct RedissonBackend {
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
     destination_watch: DestinationWatch,
-    transfer: Option<TransferTask>,
+    /// Ends the transfer task when dropped. There is none if Java alone consumes no queue.
+    transfer: Option<DropGuard>,
 }
 
 impl RedissonBackend {
@@ -78,7 +80,7 @@ impl RedissonBackend {
         }
         if !config.consumed_by_java.is_empty() {
             let (scripts, queues) = (Arc::clone(&backend.scripts), &config.consumed_by_java);
-            let task = TransferTask::start(&backend.native, scripts, queues, environment);
+            let task = transfer::start(&backend.native, scripts, queues, environment);
             backend.transfer = Some(task);
         }
         Ok(backend)
@@ -267,7 +269,7 @@ impl Layer for RedissonBackend {
     async fn close(&self) -> Result<()> {
         self.destination_watch.close();
         if let Some(transfer) = &self.transfer {
-            transfer.close();
+            transfer.token().cancel();
         }
         self.native.close().await
     }

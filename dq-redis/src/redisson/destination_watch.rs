@@ -79,7 +79,7 @@ async fn watch_until_lost(
     match server.client().await? {
         ServerClient::Single(client) => {
             let reply_timeout = BLOCK_TIMEOUT + REPLY_GRACE;
-            let mut connection = connect(&client, server.connect_timeout(), reply_timeout).await?;
+            let mut connection = connect(&client, server.connect_timeout, reply_timeout).await?;
             watch(&mut connection, partition, listeners, BLOCK_TIMEOUT).await
         }
         ServerClient::Cluster(client) => {

@@ -25,37 +25,26 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum script calls for one queue before the next queue's turn.
 const MAX_CALLS: usize = 10;
 
-/// The background task, which ends when this is dropped.
-#[derive(Debug)]
-pub(super) struct TransferTask {
-    end: DropGuard,
-}
-
-impl TransferTask {
-    pub(super) fn start(
-        native: &RedisBackend,
-        scripts: Arc<JavaScripts>,
-        queues: &BTreeSet<QueueName>,
-        environment: &Environment,
-    ) -> Self {
-        let end = CancellationToken::new();
-        let transfer = Transfer {
-            link: Arc::clone(&native.link),
-            partitions: queues.iter().map(|queue| native.partitions.unsharded(queue)).collect(),
-            scripts,
-            clock: Arc::clone(&environment.clock),
-        };
-        let wakeups = Arc::clone(&native.wakeups);
-        tokio::spawn(end.clone().run_until_cancelled_owned(async move {
-            let wakeups = wakeups.listen(&transfer.partitions).await;
-            transfer.run(wakeups).await;
-        }));
-        Self { end: end.drop_guard() }
-    }
-
-    pub(super) fn close(&self) {
-        self.end.token().cancel();
-    }
+/// Starts the background task, which ends when the guard is dropped.
+pub(super) fn start(
+    native: &RedisBackend,
+    scripts: Arc<JavaScripts>,
+    queues: &BTreeSet<QueueName>,
+    environment: &Environment,
+) -> DropGuard {
+    let end = CancellationToken::new();
+    let transfer = Transfer {
+        link: Arc::clone(&native.link),
+        partitions: queues.iter().map(|queue| native.partitions.unsharded(queue)).collect(),
+        scripts,
+        clock: Arc::clone(&environment.clock),
+    };
+    let wakeups = Arc::clone(&native.wakeups);
+    tokio::spawn(end.clone().run_until_cancelled_owned(async move {
+        let wakeups = wakeups.listen(&transfer.partitions).await;
+        transfer.run(wakeups).await;
+    }));
+    end.drop_guard()
 }
 
 struct Transfer {

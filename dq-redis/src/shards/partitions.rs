@@ -73,7 +73,6 @@ pub(crate) struct Partitions {
 struct Cache {
     connection: u64,
     queues: HashMap<QueueName, Arc<QueuePartitions>>,
-    sharded: HashSet<QueueName>,
     /// Queues whose stored count was once this process's setting. The process does not change it
     /// again, even on a later connection: two processes with different settings would change it in
     /// turns.
@@ -96,7 +95,6 @@ impl Partitions {
         if cache.connection != connection {
             cache.connection = connection;
             cache.queues.clear();
-            cache.sharded.clear();
         }
         cache.queues.get(queue).cloned()
     }
@@ -104,20 +102,13 @@ impl Partitions {
     /// Caches the partitions of a queue with this shard count.
     pub(crate) fn set(&self, queue: &QueueName, shards: u16) -> Arc<QueuePartitions> {
         let partitions = Arc::new(self.make(queue, shards));
-        let mut cache = lock(&self.cache);
-        cache.queues.insert(queue.clone(), Arc::clone(&partitions));
-        if partitions.is_single() {
-            cache.sharded.remove(queue);
-        } else {
-            cache.sharded.insert(queue.clone());
-        }
-        drop(cache);
+        lock(&self.cache).queues.insert(queue.clone(), Arc::clone(&partitions));
         partitions
     }
 
     /// Whether a queue is known to have shards.
     pub(crate) fn is_sharded(&self, queue: &QueueName) -> bool {
-        lock(&self.cache).sharded.contains(queue)
+        lock(&self.cache).queues.get(queue).is_some_and(|partitions| !partitions.is_single())
     }
 
     pub(crate) fn forget(&self, queue: &QueueName) {

@@ -349,6 +349,16 @@ async fn a_runner_needs_no_other_rights() {
 }
 
 #[tokio::test]
+async fn the_names_of_queues_are_needed_by_redisson() {
+    let (redis, url) = prepare("redisson");
+    let backend = open(&url).await;
+    let answer = claim(&*backend, &["other"], 1).await;
+    assert_error(answer, ErrorKind::Config, &["key", "rights"]);
+    redis.command(&["ACL", "SETUSER", &documented("redisson")[2], "~other"]);
+    claim(&*backend, &["other"], 1).await.unwrap();
+}
+
+#[tokio::test]
 async fn redis_expiry_works_and_reports_missing_rights_to_notifications_and_config() {
     let (redis, url) = prepare("redis-expiry");
     let mut words = documented("redis-expiry");

@@ -51,6 +51,8 @@ async fn a_name_whose_keys_lie_in_different_slots_is_refused_in_a_cluster_only()
     let odd = dq_core::QueueName::new("my{}q").unwrap();
     fixture.schedule(vec![job_in(odd.clone(), HOUR, "x")]).await;
     assert_eq!(fixture.len("ZCARD", "redisson_delay_queue_timeout:my{}q"), 1);
+    let findings = fixture.backend.check().await;
+    assert!(findings.iter().any(|finding| finding.code == "redisson.split-name"));
 
     let cluster = dq_servers::RedisCluster::start(3);
     let url = format!("redisson+cluster://127.0.0.1:{}", cluster.nodes()[0].port());

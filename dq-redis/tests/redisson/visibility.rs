@@ -73,6 +73,22 @@ async fn index_entries_of_jobs_that_java_took_are_removed() {
 }
 
 #[tokio::test]
+async fn a_long_order_list_is_a_finding_with_exact() {
+    let fixture = Fixture::with("?java_visibility=exact").await;
+    fixture.schedule(vec![job(HOUR, "x")]).await;
+    let is_found = async || {
+        let findings = fixture.backend.check().await;
+        findings.iter().any(|finding| finding.code == "redisson.long-order-list")
+    };
+    assert!(!is_found().await);
+    // `check` warns from this length on.
+    let many: Vec<String> = (0..30_000).map(|n| n.to_string()).collect();
+    let words = ["RPUSH", ORDER].into_iter().chain(many.iter().map(String::as_str));
+    fixture.redis.command(&words.collect::<Vec<_>>());
+    assert!(is_found().await);
+}
+
+#[tokio::test]
 async fn a_key_of_a_job_that_java_took_does_not_block_a_replay() {
     let fixture = Fixture::with("").await;
     fixture.schedule(vec![keyed(Due::NOW, "dead", "k")]).await;

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Due, JobState, Operation, QueueName, Scheduled, Settled, Settlement, Verdict,
+    Backend, Due, ErrorKind, JobState, Operation, QueueName, Scheduled, Settled, Settlement,
+    Verdict,
 };
 use dq_servers::{Redis, shared_redis};
 use dq_testkit::fixture::wait_until;
@@ -149,6 +150,21 @@ async fn the_number_is_stored_again_after_a_flush() {
     }
 }
 
+/// After a flush, another process has stored jobs without knowing the count.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_cannot_be_stored_again_is_reported() {
+    let redis = Redis::start();
+    let queue = queue();
+    let four = process_at(redis.url(), &queue, Some(4)).await;
+    four.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
+    redis.command(&["FLUSHALL"]);
+    let plain = process_at(redis.url(), &queue, None).await;
+    plain.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
+    for _ in 0..2 {
+        assert_refused(four.schedule(vec![job(&queue, None, HOUR)]).await, &queue, 1, 4);
+    }
+}
+
 /// A tool with other settings must not disturb anyone.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_store_nothing_do_not_change_the_number() {
@@ -249,4 +265,14 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
             settle(&user, &taken, &Verdict::Done).await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_layout_that_cannot_be_parsed_is_refused() {
+    let queue = queue();
+    shared_redis().command(&["HSET", &format!("{{dq}}:meta:{queue}"), "layout", "1:4"]);
+    let four = process(Topology::Server, &queue, Some(4)).await;
+    let error = four.schedule(vec![job(&queue, None, HOUR)]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("\"1:4\"") && error.remedy_text().is_some(), "{error}");
 }
