@@ -15,7 +15,6 @@ use crate::script::Call;
 pub(crate) fn due_arg(due: Due) -> String {
     match due {
         Due::At(at) => at.as_millis().to_string(),
-        // At the time 0, the due time is the delay.
         after @ Due::After(_) => format!("+{}", after.resolve(Timestamp::EPOCH).as_millis()),
     }
 }
@@ -28,8 +27,8 @@ pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     }
 }
 
-/// A partition's history limit as two arguments: maximum job count, maximum age in milliseconds. A
-/// shard keeps more than its share because jobs are not spread evenly; listings leave out the excess.
+/// Maximum job count and maximum age in milliseconds of a partition's history. A shard keeps more
+/// than its share because jobs are not spread evenly; listings leave out the excess.
 pub(crate) fn history_args(limit: HistoryLimit, partition: &Partition) -> (u32, u64) {
     let share = limit.max.div_ceil(partition.shards.into());
     let with_excess = share.saturating_add(8 * share.isqrt() + 8);
@@ -41,8 +40,7 @@ pub(crate) fn millis_arg(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, 1 << 51)
 }
 
-/// Adds jobs as the layout's `schedule` script expects them: flags about all jobs, then property by
-/// property, as the script passes them to Redis.
+/// Adds jobs as the layout's `schedule` script expects them: flags, then property by property.
 pub(crate) fn add_jobs(
     call: &mut Call<'_>,
     layout: &dyn KeyLayout,
@@ -78,7 +76,6 @@ pub(crate) fn add_jobs(
     }
 }
 
-/// Whether two of the jobs have the same handle or key.
 fn has_duplicates(jobs: &[&NewJob]) -> bool {
     let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
     jobs.iter().any(|job| {

@@ -1,5 +1,4 @@
-//! The native backend: connects, and passes each call of the trait on to the file of that call, like
-//! `claim.rs`.
+//! The native backend: connects, and passes each call on to the call's file, like `claim.rs`.
 
 use std::sync::Arc;
 
@@ -51,8 +50,8 @@ impl Backend for RedisBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Jobs with equal due times are claimed by id, which is scheduling order only for one
-        // producer's jobs.
+        // Jobs with equal due times are claimed by id: scheduling order only for one producer's
+        // jobs.
         capabilities.fifo = false;
         capabilities
     }

@@ -1,6 +1,5 @@
-//! Batch calls. A batch is a list of *items*, each about one job. This file routes the items to their
-//! partitions, cuts each partition's items into *chunks* of one call each, and makes several calls at
-//! a time.
+//! Batch calls: routes *items*, each about one job, to their partitions, cuts each partition's
+//! items into *chunks* of one call each, and makes several calls at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ pub(crate) trait Item: Send + Sync + Sized {
 
     fn queue(&self) -> &QueueName;
 
-    /// The approximate size in a call; 0 for items that are always small.
+    /// 0 for items that are always small.
     fn size_bytes(&self) -> usize {
         0
     }
@@ -47,7 +46,6 @@ pub(crate) trait Item: Send + Sync + Sized {
     /// The first shard to call, and the shards to try if the job is not there.
     fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>);
 
-    /// Whether the job is not in the shard that gave this answer.
     fn is_absent(answer: &Self::Answer) -> bool;
 
     fn script(scripts: &Scripts) -> &Script;
@@ -58,14 +56,13 @@ pub(crate) trait Item: Send + Sync + Sized {
         call: &mut Call<'_>,
     ) -> Result<()>;
 
-    /// Reads the script's reply: an answer for each item, in order.
     async fn read(
         backend: &RedisBackend,
         reply: Value,
         chunk: &Chunk<'_, Self>,
     ) -> Result<Vec<Self::Answer>>;
 
-    /// Calls the script. `None` if the partition is closed: the items are routed again.
+    /// `None` if the partition is closed: the items are routed again.
     async fn call(
         backend: &RedisBackend,
         chunk: &Chunk<'_, Self>,
@@ -92,14 +89,13 @@ pub(crate) fn read_letters<I, T>(
     Ok(letters.iter().map(|letter| read(*letter)).collect())
 }
 
-/// An item that goes to one partition. `index` is its place in the batch.
+/// `index` is the item's place in the batch.
 struct Request<'a, I> {
     index: usize,
     item: &'a I,
     partition: Arc<Partition>,
 }
 
-/// The items of one call.
 pub(crate) struct Chunk<'a, I> {
     pub(crate) partition: Arc<Partition>,
     pub(crate) items: Vec<&'a I>,
@@ -114,7 +110,7 @@ impl<I> Chunk<'_, I> {
     }
 }
 
-/// Cuts requests into chunks, and keeps the order within a partition.
+/// Keeps the order within a partition.
 fn chunks<I: Item>(requests: Vec<Request<'_, I>>) -> Vec<Chunk<'_, I>> {
     let mut full = Vec::new();
     let mut filling: Vec<Chunk<'_, I>> = Vec::new();
@@ -138,12 +134,11 @@ fn chunks<I: Item>(requests: Vec<Request<'_, I>>) -> Vec<Chunk<'_, I>> {
 }
 
 impl RedisBackend {
-    /// Calls the most likely partition of each item. For absent jobs it then calls all other partitions
+    /// Calls the most likely partition of each item, then, for absent jobs, all other partitions
     /// where the job may be. Returns the answers in order.
     /// Errors: The errors of [`Self::partitions_of`] or, for new jobs,
     /// [`Self::partitions_to_fill`]; errors of the calls; `Unavailable` if the shard count keeps
-    /// changing. Items may have taken effect before any error, except if the first partition lookup
-    /// fails.
+    /// changing. Items may have taken effect before any error.
     pub(crate) async fn run_batch<I: Item>(&self, items: &[I]) -> Result<Vec<I::Answer>> {
         let mut answers: Vec<Option<I::Answer>> = items.iter().map(|_| None).collect();
         let mut unanswered: Vec<usize> = (0..items.len()).collect();
@@ -161,8 +156,8 @@ impl RedisBackend {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Makes the requests of these items: one for each item's most likely partition, and others for the
-    /// partitions to try afterwards.
+    /// Makes a request for each item's most likely partition, and requests for the partitions to
+    /// try afterwards.
     async fn route<'a, I: Item>(
         &self,
         items: &'a [I],
@@ -191,8 +186,8 @@ impl RedisBackend {
         Ok((first, others))
     }
 
-    /// Makes the requests whose items have no answer yet. Returns the indices of items whose partition
-    /// was closed.
+    /// Makes the requests whose items have no answer yet. Returns the indices of items whose
+    /// partition was closed.
     async fn call_unanswered<I: Item>(
         &self,
         mut requests: Vec<Request<'_, I>>,
@@ -218,8 +213,7 @@ impl RedisBackend {
     }
 }
 
-/// Whether an item has no answer yet, or only that its job is absent, so that another shard may know
-/// better.
+/// Whether an item has no answer yet, or one that another shard may improve.
 fn is_open<I: Item>(answer: &Option<I::Answer>) -> bool {
     answer.as_ref().is_none_or(I::is_absent)
 }

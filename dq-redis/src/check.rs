@@ -12,10 +12,8 @@ use crate::resize::shards_mismatch;
 use crate::shards::layout::Layout;
 use crate::store::RedisBackend;
 
-/// How many queues are checked at the same time.
 const CONCURRENT_QUEUES: usize = 8;
 
-/// Returns what operators should know about the server and the keys of this prefix.
 pub(crate) async fn findings(backend: &RedisBackend) -> Vec<Finding> {
     let mut findings = match info(&backend.link).await {
         Ok(Some(info)) => server_findings(&info),
@@ -63,7 +61,7 @@ async fn key_findings(backend: &RedisBackend) -> Result<Vec<Finding>> {
 
 async fn queue_findings(backend: &RedisBackend, queue: &QueueName) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    // This fails if the key with the layout has another type, which the inspection below finds.
+    // This fails if the key has another type, which the inspection below finds.
     let layout = backend.stored_layout(queue).await;
     let stored = layout.as_ref().map_or(Layout::UNSHARDED.shards, |layout| layout.shards);
     for partition in &backend.partitions.make(queue, stored).all {
@@ -84,7 +82,7 @@ async fn queue_findings(backend: &RedisBackend, queue: &QueueName) -> Result<Vec
     Ok(findings)
 }
 
-/// Finds damage by other programs in a partition's keys, by `scripts/inspect.lua`.
+/// Finds damage by other programs in a partition's keys.
 async fn partition_findings(backend: &RedisBackend, partition: &Partition) -> Result<Vec<Finding>> {
     let call = backend.scripts.inspect.on([partition]);
     let mut reply = Reply::new(call.run(&backend.link).await?)?;
@@ -147,8 +145,8 @@ fn server_findings(info: &str) -> Vec<Finding> {
     findings
 }
 
-/// Reads the server's INFO: empty if the reply has another form; `None` if this user may not run INFO,
-/// or it was renamed.
+/// Reads INFO: empty if the reply has another form; `None` if this user may not run it, or it was
+/// renamed.
 async fn info(link: &Link) -> Result<Option<String>> {
     let answer = link.query(None, &redis::cmd("INFO")).await;
     if let Err(CommandError::Failed(error)) = &answer
@@ -157,7 +155,7 @@ async fn info(link: &Link) -> Result<Option<String>> {
         return Ok(None);
     }
     let text = match link.result(Effect::Repeatable, answer)? {
-        // A cluster replies with one text per node. One is enough.
+        // A cluster replies with one text per node; one is enough.
         Value::Map(nodes) => nodes.into_iter().next().map(|(_, info)| info),
         answer => Some(answer),
     };
@@ -168,7 +166,6 @@ async fn info(link: &Link) -> Result<Option<String>> {
     Ok(Some(text.unwrap_or_default()))
 }
 
-/// The value of a field of INFO.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

@@ -44,9 +44,8 @@ pub struct RedisConfig {
     /// without an entry has the count that another process has set, or one shard.
     ///
     /// The count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
-    /// jobs, or is paused. Otherwise storing a job or pausing the queue changes the count to your
-    /// setting. If the count is fixed and differs, storing a job is a `Config` error, and a pause
-    /// keeps the stored count. All other calls use the stored count. Give all processes the same
+    /// jobs, or is paused. Otherwise storing a job or pausing the queue changes it to your setting.
+    /// If it is fixed and differs, storing a job is a `Config` error. Give all processes the same
     /// count. To change the count of a queue that is never empty, use a new
     /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
     ///
@@ -109,7 +108,6 @@ impl RedisConfig {
         }
     }
 
-    /// Checks the fields without connecting.
     /// Errors: `Config` naming the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
@@ -119,7 +117,7 @@ impl RedisConfig {
     }
 }
 
-/// Refuses a prefix that could make keys ambiguous.
+/// Other prefixes could make keys ambiguous.
 /// Errors: `Config`.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())

@@ -1,21 +1,18 @@
-//! Errors of the server and of settings: kinds, messages and remedies. The backend's methods add the
-//! operation.
+//! Errors of the server and of settings: kinds, messages and remedies.
 
 use dq_core::config::invalid_setting;
 use dq_core::{Error, ErrorKind, QueueName};
 use redis::{RedisError, ServerErrorKind};
 
-/// What a command has done to the server if its reply is lost. It decides the kind of the error.
+/// The kind of the error if a command's reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The command can be repeated, or its effect expires by itself, like a lease. The error is
-    /// `Unavailable`.
+    /// `Unavailable`: the command can be repeated, or its effect expires by itself, like a lease.
     Repeatable,
-    /// The effect stays. The error is `OutcomeUnknown`.
+    /// `OutcomeUnknown`: the effect stays.
     Lasting,
 }
 
-/// The server that an error comes from.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) address: String,
@@ -25,7 +22,6 @@ pub(crate) struct Origin {
     pub(crate) tls: bool,
 }
 
-/// The error for a call after `close`.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the Redis backend was closed")
 }
@@ -34,7 +30,7 @@ pub(crate) fn replica() -> Error {
     Error::new(ErrorKind::ReadOnly, "the Redis server is a replica").remedy(PRIMARY)
 }
 
-/// The error for a reply that the script or command never gives.
+/// For a reply that the script or command never gives.
 pub(crate) fn unexpected() -> Error {
     Error::new(ErrorKind::Internal, "a script gave an unexpected reply").remedy(
         "check whether another program writes to the keys of this `prefix`; if not, please report \
@@ -42,13 +38,13 @@ pub(crate) fn unexpected() -> Error {
     )
 }
 
-/// The error for an operation, verdict or policy from a later dq-core.
+/// For an operation, verdict or policy from a later dq-core.
 pub(crate) fn unsupported(what: String) -> Error {
     Error::new(ErrorKind::Unsupported, format!("the Redis backends do not know {what}"))
 }
 
 pub(crate) fn invalid_url(error: &RedisError) -> Error {
-    // The error's text is left out because it may contain the address. The category never does.
+    // The text may contain the address; the category never does.
     invalid_setting(
         format!("the Redis URL cannot be used: {}", error.category()),
         "write it like redis://user:password@host:6379/0",
@@ -87,7 +83,6 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     text.contains("unknown command") || text.contains("wrong number of arguments")
 }
 
-/// Makes the error of a failed command: its kind, the server's text and a remedy.
 pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError) -> Error {
     let (kind, remedy) = match classify(error, effect) {
         // The server is a cluster node, although HELLO did not say so when connecting.
@@ -110,7 +105,6 @@ pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError)
     Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim())).remedy(remedy)
 }
 
-/// Removes the line of the script from the text of an error inside a script.
 fn without_line(text: &str) -> &str {
     if let Some((message, line)) = text.rsplit_once(" script: ")
         && line.contains(", on @")
@@ -125,10 +119,9 @@ fn without_line(text: &str) -> &str {
     rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
-/// The codes of cluster nodes and replicas that do not serve a key, or not yet.
+/// Cluster nodes and replicas with these codes do not serve a key, or not yet.
 const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
-/// The error for a queue of which a key holds another type of value.
 pub(crate) fn wrong_type(origin: &Origin, queue: &QueueName) -> Error {
     let what = format!(
         "Redis at {}: queue {queue}: WRONGTYPE: one of its keys holds another type of value",
@@ -156,16 +149,15 @@ const NO_COMMAND: &str = "use a server with Lua scripts and all commands under t
 pub(crate) const RIGHTS: &str =
     "grant this user what the documentation of dq-redis lists under rights";
 
-/// Whether an error has one of these codes. For an error inside a script, Redis 7 passes the code on;
-/// older versions have it only in the message.
+/// For an error inside a script, Redis 7 passes the code on; older versions have it only in the
+/// message.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     codes.iter().any(|known| code == *known || detail.contains(&format!("{known} ")))
 }
 
-/// Finds the kind of an error and its remedy: by its code, else by the client library's kind, else by
-/// its text.
+/// Judges by the code, else by the client library's kind, else by the text.
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     use ErrorKind::{Config, Full, Incompatible, Internal, OutcomeUnknown, ReadOnly, Unavailable};
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
@@ -214,9 +206,9 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         }
         _ => {}
     }
-    // Some errors have no code, like those of the client library. Redis has three texts for a missing
-    // right inside a script. It quotes command names with backticks in version 6.2, and with
-    // apostrophes later. Only this file reads error texts.
+    // Errors without a code. A missing right inside a script has three texts. Redis 6.2 quotes
+    // command names with backticks, later versions with apostrophes. Only this file reads error
+    // texts.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 15] = [
         ("cluster support disabled", Config, NO_CLUSTER),

@@ -1,5 +1,4 @@
-//! Fuzz tests: the decoders of stored bytes get damaged values, and must neither panic nor trust a
-//! length.
+//! Decoders of stored bytes get damaged values: they neither panic nor trust a length.
 
 use std::time::Duration;
 
@@ -20,7 +19,6 @@ fn queue() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
-/// A job with all optional parts of a record.
 fn job() -> NewJob {
     let id = JobId::from_bytes([7; 16]);
     let mut job = NewJob::new(id, queue(), Timestamp::from_millis(1_000), Bytes::from("payload"));
@@ -59,7 +57,7 @@ fn reasons_states_and_ended_jobs() {
     fuzz::check("reasons and states", &[reason.clone(), state.clone()], |bytes| {
         decode_reason(bytes);
         Note::decode(bytes);
-        // These decoders accept everything: they leave out unreadable parts.
+        // These decoders accept everything and leave out unreadable parts.
         true
     });
     fuzz::check("ended jobs", &[past(b'D'), past(b'S'), past(b'M')], |bytes| {

@@ -17,7 +17,6 @@ use dq_core::JobId;
 
 pub(crate) const HANDLE_BYTES: usize = 14;
 
-/// The handle of a job id.
 pub(crate) fn handle(id: JobId) -> [u8; HANDLE_BYTES] {
     let bytes = id.to_bytes();
     let mut handle = [0; HANDLE_BYTES];
@@ -27,7 +26,6 @@ pub(crate) fn handle(id: JobId) -> [u8; HANDLE_BYTES] {
     handle
 }
 
-/// The last two bytes of a job id.
 pub(crate) fn tail(id: JobId) -> [u8; 2] {
     let bytes = id.to_bytes();
     [bytes[14], bytes[15]]
@@ -40,7 +38,7 @@ pub(crate) fn handle_and_tail(id: JobId) -> [u8; 16] {
     both
 }
 
-/// The job id of a handle and a tail; `None` if one has another length.
+/// `None` if handle or tail has another length.
 pub(crate) fn id(handle: &[u8], tail: &[u8]) -> Option<JobId> {
     let handle: [u8; HANDLE_BYTES] = handle.try_into().ok()?;
     let tail: [u8; 2] = tail.try_into().ok()?;

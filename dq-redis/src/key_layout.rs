@@ -1,5 +1,3 @@
-//! The key layout of a backend: key names, the form of waiting jobs, and the user's rights.
-
 use std::fmt::Debug;
 
 use bytes::Bytes;
@@ -9,40 +7,36 @@ use redis::Value;
 use crate::keys::{KINDS, Partition};
 use crate::record;
 
-/// A larger record (in bytes) marks the partition. Later claims there add up record sizes before
-/// reading, with more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller records always stays
-/// below a claim's byte limit. Also in `scripts/library/jobs.lua`.
+/// A larger record (in bytes) marks the partition: later claims there add up record sizes, with
+/// more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller records stays below a claim's byte
+/// limit. Also in `scripts/library/jobs.lua`.
 const LARGE_RECORD: usize = 8192;
 
 /// How a backend names its keys and stores waiting jobs. The layout's scripts must agree.
 pub(crate) trait KeyLayout: Debug + Send + Sync {
-    /// The key of the set with the names of all queues.
     fn queues(&self) -> String;
 
-    /// The queue index, by which a claim knows where to look among many queues. `None` if other
-    /// programs add jobs, because the index would miss them. See `scripts/library/keys.lua`.
+    /// By the queue index a claim knows where to look among many queues. `None` if other programs
+    /// add jobs, because the index would miss them. See `scripts/library/keys.lua`.
     fn queue_index(&self) -> Option<String> {
         None
     }
 
-    /// The queue of an entry of the queue index.
     fn indexed_queue<'a>(&self, _entry: &'a [u8]) -> Option<&'a str> {
         None
     }
 
-    /// The key with the format of all data: see `format.rs`.
     fn format(&self) -> String;
 
-    /// The keys of announced runners, in the order for `scripts/runners.lua`.
+    /// In the order for `scripts/runners.lua`.
     fn runners(&self) -> [String; 2];
 
     /// The channel of a queue that does not exist, for trying the right to use it.
     fn test_channel(&self) -> String;
 
-    /// Partition number `shard` of a queue with this shard count.
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition;
 
-    /// Encodes jobs for the layout's `schedule` script, which adds the time when it accepts them.
+    /// The layout's `schedule` script adds the time when it accepts the jobs.
     fn encode(&self, jobs: &[&NewJob]) -> EncodedJobs;
 
     /// The error for a status reply that only the layout's own scripts give.
@@ -50,24 +44,23 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
         None
     }
 
-    /// What to try to find out whether the user has all rights.
     fn rights(&self) -> RightsTest;
 }
 
 /// Arguments for a `schedule` script, besides handles, due times and keys.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedJobs {
-    /// Each column has one property of all jobs, as the script passes it to Redis.
+    /// Each column has one property of all jobs.
     pub(crate) columns: Vec<Vec<Bytes>>,
     pub(crate) has_large_record: bool,
     /// Whether the layout takes two jobs with different handles and keys for the same.
     pub(crate) has_duplicates: bool,
 }
 
-/// What `rights.rs` runs to find missing rights.
+/// The commands and keys that `rights.rs` tries.
 #[derive(Debug)]
 pub(crate) struct RightsTest {
-    /// Lua texts that list commands, see `scripts/rights/try.lua`.
+    /// Lua texts, see `scripts/rights/try.lua`.
     pub(crate) commands: Vec<&'static str>,
     pub(crate) keys: Vec<String>,
 }
@@ -142,7 +135,7 @@ mod tests {
     fn partitions_are_in_one_slot_and_share_no_keys_with_other_shard_counts() {
         let layout = NativeLayout { prefix: "dq".to_owned() };
         let queue = QueueName::new("a{x}b}{").unwrap();
-        // Shard counts and shards; without the dot, the last two could be mixed up.
+        // (shard count, shard); without the dot, the last two could be mixed up.
         let all = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (22, 0), (2, 20)];
         let partitions = all.map(|(shards, shard)| layout.partition(&queue, shards, shard));
         assert!(partitions.iter().all(Partition::is_in_one_slot));

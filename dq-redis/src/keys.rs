@@ -2,8 +2,8 @@
 
 use dq_core::QueueName;
 
-/// A partition's keys, in the order for scripts. `scripts/library/keys.lua` describes each; `stray`
-/// is the quarantine.
+/// A partition's keys, in the order for scripts: see `scripts/library/keys.lua`. `stray` is the
+/// quarantine.
 pub(crate) const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
@@ -23,8 +23,7 @@ pub(crate) struct Partition {
     /// The queue's shard count: 1 for the unsharded partition.
     pub(crate) shards: u16,
     pub(crate) shard: u16,
-    /// The queue index, if it contains the partition; see
-    /// [`KeyLayout::queue_index`](crate::key_layout::KeyLayout::queue_index).
+    /// The queue index, if it contains the partition.
     pub(crate) queue_index: Option<String>,
 }
 
@@ -47,10 +46,9 @@ impl Partition {
     }
 }
 
-/// The key's slot in a cluster.
-///
-/// Only the hash tag counts, the part between the first `{` and the next `}`. The whole key counts
-/// if the tag is missing or empty. (Redis Cluster specification, "Hash tags".)
+/// The key's slot in a cluster. Only the hash tag counts, the part between the first `{` and the
+/// next `}`, or the whole key if the tag is missing or empty. (Redis Cluster specification, "Hash
+/// tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;

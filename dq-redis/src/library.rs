@@ -9,7 +9,6 @@
 
 use std::collections::HashSet;
 
-/// A part of a library, and the names that it defines.
 struct Definition<'a> {
     names: Vec<&'a str>,
     text: &'a str,
@@ -20,8 +19,8 @@ struct Definition<'a> {
 pub(crate) fn select<'a>(library: &[&'a str], body: &'a str) -> Vec<&'a str> {
     let mut used: HashSet<&str> = words(body).collect();
     let mut selected = Vec::new();
-    // The loop goes backwards, because a definition can only need earlier ones. If several define the
-    // same name, as in redisson/waiting.lua, all are kept: those in between refer to the earlier one.
+    // Backwards, because a definition only needs earlier ones. If several define the same name, as
+    // in redisson/waiting.lua, all are kept: those in between refer to the earlier one.
     for definition in library.iter().flat_map(|text| definitions(text)).rev() {
         if definition.names.iter().any(|name| used.contains(name)) {
             used.extend(words(definition.text));

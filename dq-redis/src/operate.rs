@@ -12,7 +12,7 @@ use crate::resize::retry_if_closed;
 use crate::script::{Call, Script};
 use crate::store::RedisBackend;
 
-/// How many jobs a purge removes before it reports that there may be more.
+/// A purge of this many jobs reports that there may be more.
 const PURGE_STEP: u64 = 1_000;
 
 impl RedisBackend {
@@ -32,7 +32,7 @@ impl RedisBackend {
         affected.map(OperateReport::new)
     }
 
-    /// Replays or removes dead jobs. `change` is `replay` or `remove`; `due` is when replayed jobs are due.
+    /// `change` is `replay` or `remove`; `due` is for replayed jobs.
     async fn change_dead(
         &self,
         queue: &QueueName,
@@ -58,7 +58,7 @@ impl RedisBackend {
         Ok(changed)
     }
 
-    /// Pauses or resumes all shards. Returns 1 if that changed any, else 0.
+    /// Returns 1 if that changed any shard, else 0.
     async fn pause(&self, queue: &QueueName, pause: bool) -> Result<u64> {
         self.register([queue]).await?;
         if pause {
@@ -99,8 +99,8 @@ impl RedisBackend {
         Ok(report)
     }
 
-    /// Returns the number of jobs changed: 0 if the queue no longer has this shard. Such a shard
-    /// had no jobs, because the shard count changes only in empty queues.
+    /// Returns how many jobs changed: 0 if the queue no longer has this shard, which then had no
+    /// jobs.
     async fn run_on_shard(
         &self,
         queue: &QueueName,

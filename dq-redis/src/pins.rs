@@ -21,11 +21,9 @@ use crate::handle;
 use crate::reply::{self, Reply};
 use crate::store::RedisBackend;
 
-/// How long a queue counts as unmarked after a lookup.
 const RECHECK: Duration = Duration::from_secs(1);
 
 impl RedisBackend {
-    /// Finds the jobs that must not be stored because their ids are pinned, with their receipts.
     pub(crate) async fn find_pinned(&self, jobs: &[NewJob]) -> Result<HashMap<JobId, Receipt>> {
         let mut by_queue: HashMap<&QueueName, Vec<&NewJob>> = HashMap::new();
         for job in jobs {

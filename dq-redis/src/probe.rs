@@ -1,4 +1,4 @@
-//! Refuses an unusable server when connecting, as far as this user may see.
+//! Refuses an unusable server when connecting.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use crate::connect::{CommandError, Link};
 use crate::error::{CLUSTER, Effect, SENTINEL, is_refused, is_unknown_command, replica};
 use crate::reply;
 
-/// The oldest version that has all commands: major and minor number.
+/// Major and minor number of the oldest version with all commands.
 const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// Asks the server what it is. In a cluster, any node answers that serves this slot.
+/// In a cluster, any node answers that serves this slot.
 /// Errors: `Incompatible` for a server that is too old, `Config` for a topology that needs another
 /// URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
@@ -60,7 +60,6 @@ fn too_old(what: impl Into<Cow<'static, str>>) -> Error {
         .remedy("use Redis 6.2 or newer, or Valkey, and do not rename its commands")
 }
 
-/// `mode` is `standalone`, `cluster` or `sentinel`.
 fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
     let (what, remedy) = match mode {
         "sentinel" => ("the Redis server is a Sentinel, which keeps no data", SENTINEL),

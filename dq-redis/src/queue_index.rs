@@ -20,22 +20,21 @@ use crate::store::RedisBackend;
 /// Maximum due entries to read. If there are as many, a claim looks at all queues.
 const MAX_DUE: usize = 10_000;
 
-/// Maximum later entries to read for the first wanted queue. If none of them is wanted, the claim
-/// is repeated at the last one's time.
+/// Maximum later entries to read. If none of them is wanted, the claim is repeated at the last
+/// one's time.
 const MAX_LATER: usize = 20;
 
-/// How long claims rely on the index before one looks at all wanted queues again.
 const FULL_LOOK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A claim for few jobs still looks at this many queues per call: fewer would cost more calls.
 const MIN_QUEUES_PER_CALL: usize = 16;
 
-/// What the index says about queues that are due now or next.
+/// Queues that are due now or next, by the index.
 struct Upcoming {
     now: Timestamp,
     /// When each queue is due; `None` if it is due now.
     entries: HashMap<String, Option<i64>>,
-    /// The time of the last entry that was read, if there may be more.
+    /// The last entry's time, if there may be more.
     rest: Option<i64>,
 }
 
@@ -44,13 +43,11 @@ impl Upcoming {
         matches!(self.entries.get(queue.as_str()), Some(None))
     }
 
-    /// The due queues and the sharded ones.
     fn choose(&self, wants: &[Want], is_sharded: impl Fn(&Want) -> bool) -> Vec<Want> {
         let is_chosen = |want: &&Want| self.is_due(&want.queue) || is_sharded(want);
         wants.iter().filter(is_chosen).cloned().collect()
     }
 
-    /// When to claim again if no queue is due now.
     fn next(&self, wants: &[Want]) -> Option<Timestamp> {
         let times = wants.iter().filter_map(|want| *self.entries.get(want.queue.as_str())?);
         times.min().or(self.rest).map(Timestamp::from_millis)
@@ -58,8 +55,6 @@ impl Upcoming {
 }
 
 impl RedisBackend {
-    /// Claims by the queue index.
-    /// Errors: As [`Claim::run`].
     pub(crate) async fn claim_by_index(
         &self,
         index: &str,
@@ -95,8 +90,8 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// Claims from all wanted queues, so that later claims can rely on the index. Returns whether all
-    /// calls succeeded.
+    /// Claims from all wanted queues, so that later claims can rely on the index. Returns whether
+    /// all calls succeeded.
     async fn claim_from_all(
         &self,
         params: &ClaimParams<'_>,
@@ -113,7 +108,7 @@ impl RedisBackend {
         Ok(is_complete)
     }
 
-    /// Claims from some of the wanted queues. Returns whether all calls succeeded.
+    /// Returns whether all calls succeeded.
     async fn claim_part(
         &self,
         wants: &[Want],
@@ -127,8 +122,8 @@ impl RedisBackend {
         Ok(is_complete)
     }
 
-    /// Cuts wants into those of one call each. Sharded queues are apart, because calls with shards do
-    /// not update the index.
+    /// Cuts wants into one slice for each call. Sharded queues are apart, because calls with shards
+    /// do not update the index.
     fn parts<'a>(&self, wants: &'a [Want], queues_per_call: usize) -> Vec<&'a [Want]> {
         let by_kind = wants.chunk_by(|a, b| self.has_shards(a) == self.has_shards(b));
         by_kind.flat_map(|part| part.chunks(queues_per_call)).collect()
@@ -139,7 +134,7 @@ impl RedisBackend {
             || self.shard_settings.for_queue(&want.queue).is_some()
     }
 
-    /// Reads the index. `None` if it cannot tell which queues are due.
+    /// `None` if the index cannot tell which queues are due.
     async fn upcoming(&self, index: &str) -> Result<Option<Upcoming>> {
         let index = index.to_owned();
         let mut call = self.scripts.queue_index.on_keys([&index]);

@@ -1,5 +1,5 @@
-//! Encodes and decodes the stored form of a job: the *record*, written once, and the *state*, rewritten
-//! whenever a lease begins or ends. `scripts/library/keys.lua` describes the bytes.
+//! The stored form of a job: the *record*, written once, and the *state*, rewritten whenever a
+//! lease begins or ends. `scripts/library/keys.lua` describes the bytes.
 
 use bytes::Bytes;
 use dq_core::{
@@ -9,7 +9,6 @@ use dq_core::{
 
 use crate::handle;
 
-// Flags of a record.
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
@@ -20,10 +19,10 @@ const DETACH: u8 = 64;
 /// bytes.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
-/// The bytes of the time when a job was accepted, with which a record begins.
+/// A record begins with the time when the job was accepted.
 pub(crate) const ACCEPTED_BYTES: usize = 6;
 
-/// The stored number of a conflict policy. `None` for a policy from a newer `dq-core`.
+/// `None` for a policy from a newer `dq-core`.
 pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     match on_conflict {
         OnConflict::Keep => Some(0),
@@ -34,14 +33,14 @@ pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     }
 }
 
-/// Encodes a record without the time when the job was accepted, which a script adds.
+/// Leaves out the time when the job was accepted, which a script adds.
 pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
     let mut record = encode_prefix(job);
     record.extend(&job.payload);
     record
 }
 
-/// Encodes a record as [`encode`] does, and without the payload.
+/// Leaves out the payload, too.
 pub(crate) fn encode_prefix(job: &NewJob) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
     record.extend(handle::tail(job.id));
@@ -86,7 +85,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     const BYTES: usize = 36;
 
-    /// Decodes a state's numbers. A short or empty state belongs to a job that was never leased.
+    /// A short or empty state belongs to a job that was never leased.
     pub(crate) fn decode(state: &[u8]) -> Self {
         Self::read(state).unwrap_or_default()
     }
@@ -101,7 +100,7 @@ impl Numbers {
         Some(Self { due, attempts, deliveries, losses, postponed })
     }
 
-    /// Sets the counts and the first due time. The job's due time must be set.
+    /// The job's due time must be set.
     fn copy_to(self, job: &mut Job) {
         job.attempts = self.attempts;
         job.deliveries = self.deliveries;
@@ -111,8 +110,8 @@ impl Numbers {
     }
 }
 
-/// Decodes a job; `None` if the record is malformed. Ignores the due time in `numbers`, which is zero
-/// for jobs that were never leased.
+/// `None` if the record is malformed. Ignores the due time in `numbers`, which is zero for jobs
+/// that were never leased.
 pub(crate) fn decode(
     queue: &QueueName,
     handle: &[u8],
@@ -153,8 +152,8 @@ pub(crate) fn decode(
     Some(job)
 }
 
-/// Makes a job of a malformed record, with the whole record as its payload. `None` if the handle has
-/// another length than handles have.
+/// Makes a job of a malformed record, with the whole record as its payload. `None` if the handle
+/// has another length.
 pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
@@ -177,14 +176,14 @@ pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
     [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
 }
 
-/// Decodes why a job died. A malformed reason gets the kind `Other`, with the whole text as message.
+/// A malformed reason gets the kind `Other`, with the whole text as message.
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
-/// The note in a state, for operators and for the end of the job.
+/// The part of a state for operators and for the job's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Note<'a> {
     pub(crate) leased_since: Option<Timestamp>,
@@ -198,7 +197,6 @@ pub(crate) struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Decodes a state's note. A short or empty state has an empty one.
     pub(crate) fn decode(state: &'a [u8]) -> Self {
         Self::read(state).unwrap_or_default()
     }
@@ -226,7 +224,7 @@ impl<'a> Note<'a> {
     }
 }
 
-/// Decodes a job in the history, which ended at this time; `None` if it is malformed.
+/// `None` if the ended job is malformed.
 pub(crate) fn decode_past(
     queue: &QueueName,
     handle: &[u8],
@@ -269,12 +267,11 @@ fn big_endian(bytes: &[u8]) -> i64 {
     bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// Splits bytes off the front; `None` if there are fewer.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     split(rest, N)?.try_into().ok()
 }
 
-/// Splits `length` bytes off the front; `None` if there are fewer.
+/// `None` if there are fewer bytes.
 fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

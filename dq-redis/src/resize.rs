@@ -17,12 +17,10 @@ use crate::store::RedisBackend;
 
 const MAX_ATTEMPTS: u32 = 50;
 
-/// The longest pause before the third attempt. The limit doubles with each further attempt, up to
-/// [`MAX_PAUSE`].
+/// The longest pause before the third attempt. It doubles with each further attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Counts the attempts of a call that is repeated because its partition was closed.
 #[derive(Debug)]
 pub(crate) struct Attempts<'a> {
     clock: &'a dyn Clock,
@@ -41,8 +39,8 @@ impl Attempts<'_> {
                 .remedy("give the queue the same number of `shards` in every process"));
         }
         // The second attempt follows at once because the partitions were just looked up. A later
-        // attempt means that other processes are changing the shard count, too. Random pauses keep
-        // the processes from repeating their calls in step.
+        // one means that other processes are changing the shard count, too. Random pauses keep the
+        // processes from repeating their calls in step.
         if let Some(doublings) = self.made.checked_sub(3) {
             let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE);
             self.clock.sleep(longest.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
@@ -51,7 +49,7 @@ impl Attempts<'_> {
     }
 }
 
-/// Repeats a call, which gives `Ok(None)` if a partition is closed, until it gives an answer.
+/// Repeats a call while it gives `Ok(None)`, because a partition is closed.
 macro_rules! retry_if_closed {
     ($backend:expr, $call:expr) => {{
         let mut attempts = $backend.attempts();
@@ -68,16 +66,15 @@ macro_rules! retry_if_closed {
 }
 pub(crate) use retry_if_closed;
 
-/// Why a queue's partitions are looked up.
 #[derive(Clone, Copy)]
 enum Reason<'a> {
     /// This connection has not looked the queue up.
     Unknown,
-    /// This partition is closed and refused a call.
+    /// This partition refused a call because it is closed.
     Refused(&'a Arc<Partition>),
     /// The queue must get this shard count before a call stores jobs.
     Change(u16),
-    /// The server has lost the stored shard count, and this one must be stored again.
+    /// The server has lost this shard count, and it must be stored again.
     Restore(u16),
 }
 
@@ -120,8 +117,7 @@ impl RedisBackend {
         Box::pin(self.resolve(queue, Reason::Unknown)).await
     }
 
-    /// Returns the partitions for storing jobs. First changes the shard count if the settings
-    /// differ.
+    /// First changes the shard count if the settings differ.
     /// Errors: `Config` if the count cannot change: the queue holds jobs or pinned ids or is
     /// paused, or another process has changed it since this one did. The errors of
     /// [`Self::partitions_of`].
@@ -138,8 +134,8 @@ impl RedisBackend {
         }
     }
 
-    /// Runs a call on one partition. `None` if the partition is closed: the queue's partitions were
-    /// looked up again, and the caller must repeat the call on them.
+    /// `None` if the partition is closed: the queue's partitions were looked up again, and the
+    /// caller must repeat the call on them.
     /// Errors: The errors of [`Self::partitions_of`] and of the call.
     pub(crate) async fn run_on(
         &self,
@@ -154,13 +150,12 @@ impl RedisBackend {
         Ok(Some(answer))
     }
 
-    /// Looks up a queue's partitions again because this one refused a call.
     pub(crate) async fn reload(&self, closed: &Arc<Partition>) -> Result<()> {
         Box::pin(self.resolve(&closed.queue, Reason::Refused(closed))).await.map(drop)
     }
 
     async fn resolve(&self, queue: &QueueName, reason: Reason<'_>) -> Result<Arc<QueuePartitions>> {
-        // The lock makes calls that were refused together look up the partitions once.
+        // Calls that were refused together look up the partitions once.
         let _guard = self.resolving.lock().await;
         if let Some(cached) = self.partitions.cached(queue, self.link.connections())
             && reason.is_met_by(&cached)
@@ -196,8 +191,8 @@ impl RedisBackend {
         }
     }
 
-    /// Stores a missing queue name and shard count again. Called when a partition receives its
-    /// first jobs: it is new, or `FLUSHALL` deleted the data while this process kept its cache.
+    /// Stores a missing queue name and shard count again, when a partition receives its first jobs:
+    /// it is new, or `FLUSHALL` deleted the data while this process kept its cache.
     /// Errors: `Config` if processes that do not know this count have stored jobs; errors of the
     /// calls.
     pub(crate) async fn restore_queue(&self, partition: &Partition) -> Result<()> {
@@ -212,15 +207,14 @@ impl RedisBackend {
         restored.map(drop)
     }
 
-    /// Changes the shard count of an empty queue. `false` if the stored layout is no longer
-    /// `stored`.
+    /// `false` if the stored layout is no longer `stored`.
     /// Errors: `Config` if the queue holds jobs or pinned ids, or is paused; errors of the calls.
     async fn resize(&self, queue: &QueueName, stored: Layout, shards: u16) -> Result<bool> {
         let old = self.partitions.make(queue, stored.shards);
         let new = self.partitions.make(queue, shards);
         let next = stored.next(shards);
         let change = next.change.to_string();
-        // `look` comes first because closing disturbs the processes that use the queue.
+        // Closing disturbs the processes that use the queue, so `look` comes first.
         if self.step_all(&old, &["look"]).await? {
             return Err(shards_mismatch(queue, stored.shards, shards));
         }
@@ -263,7 +257,7 @@ impl RedisBackend {
         })
     }
 
-    /// Stores the layout `next` if the stored one is `expected` (compare and set).
+    /// Compare and set. Returns whether the stored layout was `expected`.
     async fn commit(&self, queue: &QueueName, expected: Layout, next: Layout) -> Result<bool> {
         let partition = self.partitions.unsharded(queue);
         let mut call = self.scripts.shards.on([&*partition]);
@@ -271,8 +265,8 @@ impl RedisBackend {
         Ok(reply::number(&call.run(&self.link).await?)? == 1)
     }
 
-    /// Runs one step, as in `scripts/shards.lua`, on each partition. Returns whether any partition
-    /// is in use: it holds jobs or pinned ids, or is paused.
+    /// Runs one step of `scripts/shards.lua` on each partition. Returns whether any partition is in
+    /// use: it holds jobs or pinned ids, or is paused.
     async fn step_all(&self, partitions: &QueuePartitions, step: &[&str]) -> Result<bool> {
         let steps = partitions.all.iter().map(|partition| async {
             let mut call = self.scripts.shards.on([&**partition]);
@@ -285,7 +279,6 @@ impl RedisBackend {
     }
 }
 
-/// The stored shard count is fixed and differs from the setting.
 pub(crate) fn shards_mismatch(queue: &QueueName, stored: u16, setting: u16) -> Error {
     let count = |shards| match shards {
         1 => "1 shard".to_owned(),

@@ -12,7 +12,6 @@ use crate::store::RedisBackend;
 const TRY: &str = include_str!("scripts/rights/try.lua");
 
 impl RedisBackend {
-    /// Tries every command that the scripts run.
     /// Errors: `Config` naming the missing right's command, key or channel; `ReadOnly` for a
     /// replica.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
@@ -20,7 +19,6 @@ impl RedisBackend {
         self.prove(&commands.concat(), &keys).await
     }
 
-    /// Tries the commands of the `redis-expiry` backend.
     pub(crate) async fn prove_expiry_rights(&self, key: String) -> Result<()> {
         self.prove(include_str!("scripts/rights/expiry.lua"), &[key]).await
     }
@@ -30,7 +28,7 @@ impl RedisBackend {
         let mut call = script.on_keys(keys);
         call.arg(self.layout().test_channel());
         let answer = call.query(&self.link).await;
-        // A replica is refused unless Sentinels or a cluster lead to another server soon.
+        // Sentinels and clusters lead to another server soon.
         if let Err(CommandError::Failed(error)) = &answer
             && is_from_replica(error)
             && !self.link.server().origin().finds_primary

@@ -18,8 +18,6 @@ use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
 
 impl RedisBackend {
-    /// Stores jobs. The conflict policy decides whether a job replaces a stored one with its id or
-    /// key.
     /// Errors: `Unsupported` for a conflict policy from a newer `dq-core`. `InvalidInput` for an id
     /// whose handle another job has; jobs in other chunks may have been stored. `Config` if the
     /// shard count has changed; this call's jobs may have been stored.
@@ -43,7 +41,6 @@ impl RedisBackend {
     }
 }
 
-/// Stores a job.
 #[async_trait]
 impl Item for NewJob {
     type Answer = Scheduled;
@@ -62,7 +59,7 @@ impl Item for NewJob {
         (partitions.shard_for(self.id, self.key.as_ref()), Vec::new())
     }
 
-    /// No other shard knows the job. `find_pinned` has asked them for pins.
+    /// `find_pinned` has asked the other shards.
     fn is_absent(_: &Scheduled) -> bool {
         false
     }
@@ -98,14 +95,14 @@ impl Item for NewJob {
         let results = read_scheduled(&mut reply, chunk, now)?;
         if is_first {
             // The partition is new or the server was emptied: the queue's name and shard count may
-            // be missing. The future is boxed because it is rare.
+            // be missing. Boxed because it is rare.
             Box::pin(backend.restore_queue(&chunk.partition)).await?;
         }
         Ok(results)
     }
 }
 
-/// Reads the answers. The reply lists only jobs that were not simply created.
+/// The reply lists only jobs that were not simply created.
 fn read_scheduled(
     reply: &mut Reply,
     chunk: &Chunk<'_, NewJob>,
@@ -149,7 +146,6 @@ fn id_collision(chunk: &Chunk<'_, NewJob>, number: usize) -> Error {
     .remedy("let the client make the ids, or use random ones")
 }
 
-/// Cancels a waiting job; a running job goes on.
 #[async_trait]
 impl Item for JobRef {
     type Answer = Cancelled;
@@ -195,7 +191,6 @@ impl Item for JobRef {
     }
 }
 
-/// Moves a waiting job to another due time; a running job goes on.
 #[async_trait]
 impl Item for Reschedule {
     type Answer = Rescheduled;

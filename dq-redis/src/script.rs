@@ -12,7 +12,6 @@ use crate::keys::Partition;
 use crate::library;
 use crate::reply::Refusal;
 
-/// A Lua script, with the library functions that it needs.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -20,8 +19,8 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// The functions that scripts share. A text may use functions of earlier texts only. A text before the
-/// library names the keys of the layout: see `scripts/library/keys.lua`.
+/// A text may use functions of earlier texts only. A text before the library names the layout's
+/// keys: see `scripts/library/keys.lua`.
 pub(crate) const LIBRARY: [&str; 12] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
@@ -37,14 +36,13 @@ pub(crate) const LIBRARY: [&str; 12] = [
     include_str!("scripts/library/claiming.lua"),
 ];
 
-/// The native layout adds no keys to those of the library.
 const NATIVE_LAYOUT: &str = "local LAYOUT_KEYS, LAYOUT_COMMANDS = {}, {}\n";
 
 // The beginnings of scripts on one partition: see `scripts/open.lua`.
 pub(crate) const WRITE: &str =
     concat!("local ACCESS = 'write'\n", include_str!("scripts/open.lua"));
 const READ: &str = concat!("local ACCESS = 'read'\n", include_str!("scripts/open.lua"));
-/// The beginning for holders of leases, which a raised format does not refuse.
+/// For holders of leases, which a raised format does not refuse.
 const HOLDER: &str = concat!("local ACCESS\n", include_str!("scripts/open.lua"));
 
 macro_rules! scripts {
@@ -55,7 +53,7 @@ macro_rules! scripts {
         }
 
         impl Scripts {
-            /// The native layout's scripts, built once because that takes milliseconds.
+            /// Built once because that takes milliseconds.
             pub(crate) fn native() -> Arc<Self> {
                 static SCRIPTS: LazyLock<Arc<Scripts>> = LazyLock::new(|| {
                     Arc::new(Scripts::new(&[&[NATIVE_LAYOUT], &LIBRARY[..]].concat()))
@@ -63,7 +61,6 @@ macro_rules! scripts {
                 Arc::clone(&SCRIPTS)
             }
 
-            /// The same scripts with the functions of this library.
             pub(crate) fn new(library: &[&str]) -> Self {
                 let script = |opening: &str, body, effect| {
                     Script::new(library, &(opening.to_owned() + body), effect)
@@ -103,14 +100,14 @@ scripts! {
 }
 
 impl Script {
-    /// Adds the needed parts of a library to a script. `effect` decides the error if a reply is lost.
+    /// `effect` decides the error if a reply is lost.
     pub(crate) fn new(library: &[&str], body: &str, effect: Effect) -> Self {
         let text = library::select(library, body).concat() + body;
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha, effect }
     }
 
-    /// A call with the keys of these partitions, and the queue index if it contains any of them.
+    /// The queue index follows if it contains any of these partitions.
     pub(crate) fn on<'a>(
         &'a self,
         partitions: impl IntoIterator<Item = &'a Partition>,
@@ -120,7 +117,6 @@ impl Script {
         self.on_keys(partitions.iter().flat_map(|partition| &partition.keys).chain(index))
     }
 
-    /// A call with these keys.
     pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
@@ -129,7 +125,6 @@ impl Script {
     }
 }
 
-/// A call of a script to which arguments are added.
 pub(crate) struct Call<'a> {
     script: &'a Script,
     command: Cmd,
@@ -156,7 +151,6 @@ impl Call<'_> {
         }
     }
 
-    /// The same call as a command that contains the script's text.
     fn with_text(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(&self.script.text);
@@ -168,14 +162,13 @@ impl Call<'_> {
         command
     }
 
-    /// Runs the call once, with the errors of Redis.
     pub(crate) async fn query(&self, link: &Link) -> Result<Value, CommandError> {
         let mut answer = link.query(None, &self.command).await;
         if let Err(CommandError::Failed(error)) = &answer
             && is_unknown_script(error)
         {
             // The script did not run. EVAL sends its text with the call, because after SCRIPT LOAD
-            // the server could lose it again before the next EVALSHA.
+            // the server could lose it again.
             answer = link.query(None, &self.with_text()).await;
         }
         answer

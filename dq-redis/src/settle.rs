@@ -19,7 +19,7 @@ use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
 
-/// A leased job whose record or payload cannot be decoded. No runner gets it.
+/// No runner gets this leased job, because its record or payload cannot be decoded.
 #[derive(Debug)]
 pub(crate) struct UndecodableJob {
     pub(crate) job: Job,
@@ -30,7 +30,7 @@ pub(crate) struct UndecodableJob {
 impl RedisBackend {
     pub(crate) async fn settle_leases(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let answers = self.run_batch(settlements).await?;
-        // Lost leases are forgotten, too, because they have ended.
+        // Lost leases have ended, too.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
         Ok(answers)
     }
@@ -60,7 +60,7 @@ impl RedisBackend {
         }
     }
 
-    /// Ends a lease. Does nothing if the partition is closed.
+    /// Does nothing if the partition is closed.
     async fn end_lease(&self, partition: &Arc<Partition>, ending: LeaseEnding) -> Result<()> {
         let mut call = self.scripts.settle.on([&**partition]);
         add_endings(&mut call, partition, self.history_args(partition), &[ending]);
@@ -68,7 +68,6 @@ impl RedisBackend {
     }
 }
 
-/// Adds the arguments of `scripts/settle.lua`.
 fn add_endings(
     call: &mut Call<'_>,
     partition: &Partition,
@@ -107,7 +106,6 @@ impl Item for Settlement {
         leases.candidates(&self.lease, partitions)
     }
 
-    /// `LostLease` may also mean that the job is in another shard.
     fn is_absent(answer: &Settled) -> bool {
         *answer == Settled::LostLease
     }
@@ -138,7 +136,6 @@ impl Item for Settlement {
     }
 }
 
-/// Arguments of `scripts/settle.lua` for one lease.
 struct LeaseEnding {
     handle: [u8; HANDLE_BYTES],
     token: u64,

@@ -1,5 +1,5 @@
-//! The state that all calls of the native backend share: connection, key names, scripts and caches.
-//! Each call has its own file: `schedule.rs`, `claim.rs`, `settle.rs`, …
+//! The state that all calls of the native backend share. Each call has its own file: `schedule.rs`,
+//! `claim.rs`, `settle.rs`, …
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -33,11 +33,10 @@ pub struct RedisBackend {
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) shard_settings: ShardSettings,
     pub(crate) history: HistoryLimits,
-    /// Sharded queues: `None` if they may have pinned ids, else when that was looked up. See
-    /// `pins.rs`.
+    /// Sharded queues: `None` if they may have pinned ids, else when that was looked up.
     pub(crate) marked_queues: Mutex<HashMap<QueueName, Option<Duration>>>,
     pub(crate) leases: LeaseShards,
-    /// When and on which connection a claim last looked at all queues; see `queue_index.rs`.
+    /// When and on which connection a claim last looked at all queues.
     pub(crate) last_full_look: Mutex<Option<(u64, Duration)>>,
     /// Held while a queue's shard count is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
@@ -46,7 +45,6 @@ pub struct RedisBackend {
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
-/// The queues whose names this process has stored on this connection.
 #[derive(Debug, Default)]
 struct Registered {
     connection: u64,
@@ -54,7 +52,7 @@ struct Registered {
 }
 
 impl RedisBackend {
-    /// Connects with this key layout, and checks the server and the user's rights.
+    /// Checks the server and the user's rights.
     pub(crate) async fn open(
         server: &ServerSettings,
         environment: &Environment,
@@ -116,8 +114,7 @@ impl RedisBackend {
         &self,
         queues: impl IntoIterator<Item = &'a QueueName>,
     ) -> Result<()> {
-        // Names are stored again on a new connection, which may lead to a server that was replaced
-        // or restored.
+        // A new connection may lead to a server that was replaced or restored.
         let connection = self.link.connections();
         let unknown: HashSet<&QueueName> = {
             let mut registered = lock(&self.registered);
@@ -143,13 +140,11 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// Adds a queue to the set of all queues, even if this connection has done so before.
     pub(crate) async fn register_again(&self, queue: &QueueName) -> Result<()> {
         lock(&self.registered).queues.remove(queue);
         self.register([queue]).await
     }
 
-    /// Lists all queues of the prefix.
     pub(crate) async fn queues(&self) -> Result<Vec<QueueName>> {
         let mut members = redis::cmd("SMEMBERS");
         members.arg(self.layout().queues());

@@ -1,5 +1,5 @@
 //! Wake-ups: scripts publish a due time when its job becomes the first due in its partition. This
-//! module subscribes, and wakes this process's listeners.
+//! module wakes this process's listeners.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,12 @@ use dq_core::{Listeners, QueueName, Timestamp, Wakeups};
 use crate::connect::{OnMessage, Server, Source, Subscriber};
 use crate::keys::Partition;
 
-/// Passes published due times on to this process's listeners.
 #[derive(Debug)]
 pub(crate) struct WakeupRouter {
     routes: Arc<ChannelRoutes>,
     subscriber: Subscriber,
 }
 
-/// The queue of each channel.
 #[derive(Debug, Default)]
 struct ChannelRoutes {
     listeners: Arc<Listeners>,
@@ -31,12 +29,12 @@ impl WakeupRouter {
         Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
     }
 
-    /// The listeners, which layers over this backend wake, too.
+    /// Layers over this backend wake these, too.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.routes.listeners
     }
 
-    /// Makes a listener that gets all messages from now on, unless the server cannot be reached.
+    /// The listener gets all messages from now on, unless the server cannot be reached.
     pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
         let queues: Vec<QueueName> =
             partitions.iter().map(|partition| partition.queue.clone()).collect();

@@ -1,4 +1,4 @@
-//! Calls on a backend that many tests make. They panic if a call fails.
+//! Calls on a backend. They panic if a call fails.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,15 +10,12 @@ use dq_core::{
 use dq_servers::Redis;
 use dq_testkit::fixture::{self, claim_for, dead_ids};
 
-/// A time that is longer than any test runs.
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The queue of most tests.
 pub(crate) fn queue() -> QueueName {
     fixture::queue("q")
 }
 
-/// A job in [`queue`] that is due at once.
 pub(crate) fn job() -> NewJob {
     fixture::job("q")
 }
@@ -55,7 +52,6 @@ pub(crate) async fn replay_all(backend: &dyn Backend, queue: &QueueName) -> u64 
     backend.operate(replay).await.unwrap().affected
 }
 
-/// Lists all jobs of a queue in one state, in pages of this length.
 pub(crate) async fn list(
     backend: &dyn Backend,
     queue: &QueueName,
@@ -76,7 +72,6 @@ pub(crate) async fn list(
     }
 }
 
-/// How often the server has run each command.
 pub(crate) fn command_calls(redis: &Redis) -> HashMap<String, u64> {
     let stats = redis.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| {
@@ -90,7 +85,7 @@ pub(crate) fn command_calls(redis: &Redis) -> HashMap<String, u64> {
 pub(crate) struct ForeignKey<'a> {
     redis: &'a Redis,
     key: String,
-    /// The name that the key has meanwhile, if there was one.
+    /// The original's name meanwhile.
     aside: Option<String>,
 }
 

@@ -31,17 +31,14 @@ use crate::store::RedisBackend;
 /// Maximum record bytes per call, unless the first record is larger.
 const CLAIM_BYTES: usize = 1024 * 1024;
 
-/// Maximum partitions per call.
 pub(crate) const MAX_PARTITIONS: usize = 200;
 
 /// A claim from more queues first reads which ones are due: see `queue_index.rs`.
 const FEW_QUEUES: usize = 16;
 
-/// What a claim has done so far.
 #[derive(Debug)]
 pub(crate) struct ClaimBatch {
     pub(crate) claimed: Claimed,
-    /// Leased jobs whose record cannot be decoded.
     pub(crate) undecodable: Vec<UndecodableJob>,
     refused: Vec<(QueueName, Error)>,
 }
@@ -124,15 +121,13 @@ impl RedisBackend {
     }
 }
 
-/// A claim of jobs of some queues, which may take several calls.
 pub(crate) struct Claim<'a> {
     backend: &'a RedisBackend,
     params: &'a ClaimParams<'a>,
     updates_index: bool,
     batch: &'a mut ClaimBatch,
-    /// How many more jobs each want may get.
+    /// The rest of each want's maximum.
     wanted: Vec<usize>,
-    /// A closed partition of each queue that has any.
     closed: Vec<Arc<Partition>>,
 }
 
@@ -169,7 +164,6 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Reloads closed partitions, then claims.
     async fn claim_once(&mut self) -> Result<()> {
         for closed in std::mem::take(&mut self.closed) {
             let reloaded = self.backend.reload(&closed).await;
@@ -178,7 +172,7 @@ impl<'a> Claim<'a> {
         let groups = self.groups().await?;
         let has_shards = groups.iter().flatten().any(|request| request.partition.shards > 1);
         if self.backend.link.server().is_cluster() && groups.len() > 1 {
-            // The future is boxed because it is rare: the future of every claim stays small.
+            // Boxed because it is rare: the future of every claim stays small.
             Box::pin(self.claim_from_slots(groups)).await?;
         } else {
             self.claim_from_groups(groups).await?;
@@ -193,8 +187,8 @@ impl<'a> Claim<'a> {
         Ok(())
     }
 
-    /// Makes the requests. Groups contain one slot in a cluster, which accepts keys of one slot only.
-    /// Refuses queues whose partitions cannot be looked up.
+    /// Makes groups of one slot in a cluster, which accepts keys of one slot only. Refuses queues
+    /// whose partitions cannot be looked up.
     async fn groups(&mut self) -> Result<Vec<Vec<PartitionRequest<'a>>>> {
         let is_cluster = self.backend.link.server().is_cluster();
         let mut groups: Vec<Vec<PartitionRequest<'_>>> = Vec::new();
@@ -222,7 +216,6 @@ impl<'a> Claim<'a> {
         Ok(groups)
     }
 
-    /// Claims from groups, one after the other.
     async fn claim_from_groups(&mut self, groups: Vec<Vec<PartitionRequest<'_>>>) -> Result<()> {
         let mut next_due = None;
         for mut group in groups {
@@ -253,7 +246,6 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Maximum jobs of the next call.
     fn limit(&self) -> usize {
         self.params.limit.saturating_sub(self.batch.claimed.jobs.len()).min(CHUNK)
     }
@@ -265,15 +257,14 @@ impl<'a> Claim<'a> {
         requests.iter().any(is_due)
     }
 
-    /// Whether to make another call. One that leases nothing although jobs are due is not repeated:
-    /// the runner claims again.
+    /// A call that leases nothing although jobs are due is not repeated: the runner claims again.
     fn goes_on(&self, leases_before: usize, has_more: bool) -> bool {
         let is_full = self.batch.claimed.jobs.len() >= self.params.limit;
         has_more && !is_full && self.batch.leases() > leases_before
     }
 
-    /// Calls the script. `max_jobs` is `None` for a request that shares the number of the previous
-    /// one, which has the same queue.
+    /// `max_jobs` is `None` for a request that shares the previous one's number, because it has the
+    /// same queue.
     async fn call(
         &self,
         requests: &[PartitionRequest<'_>],
@@ -309,7 +300,7 @@ impl<'a> Claim<'a> {
         Ok(())
     }
 
-    /// Reads the jobs leased in one partition. Returns how many.
+    /// Returns how many jobs were leased.
     fn read_partition(
         &mut self,
         mut reply: Reply,

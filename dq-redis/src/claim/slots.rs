@@ -12,15 +12,13 @@ use redis::Value;
 use super::{CLAIM_BYTES, Claim, PartitionRequest};
 use crate::reply::Reply;
 
-/// The byte limit that makes a call peek: the script leases nothing and returns due times.
+/// As the byte limit: the script leases nothing and returns due times.
 const PEEK: usize = 0;
 
-/// One slot, and the result of the last peek there.
 struct SlotClaim<'a> {
     requests: Vec<PartitionRequest<'a>>,
     /// The oldest due jobs' due times, by request.
     dues: Vec<Vec<i64>>,
-    /// How many jobs to claim, by request.
     shares: Vec<usize>,
     /// The clock of the slot's node, from the last reply.
     now: Timestamp,
@@ -66,8 +64,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Claims the shares of all slots that have any. Returns the latest time of their nodes. Jobs from
-    /// other slots are kept if one fails.
+    /// Returns the latest time of the slots' nodes. Keeps jobs from other slots if one slot fails.
     /// Errors: A failed call.
     async fn claim_shares(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<Option<Timestamp>> {
         let has_share = |slot: &&mut SlotClaim<'_>| slot.shares.iter().any(|share| *share > 0);
@@ -142,7 +139,7 @@ impl<'a> Claim<'a> {
 
 /// Sets all shares: the oldest jobs of each want, earlier wants first.
 fn set_shares(slots: &mut [SlotClaim<'_>], mut limit: usize, wanted: &[usize]) {
-    // Due time, slot and request of each due job, by want.
+    // (due time, slot, request) of each due job, by want.
     let mut due_jobs = vec![Vec::new(); wanted.len()];
     for (slot_index, slot) in slots.iter_mut().enumerate() {
         slot.shares = vec![0; slot.requests.len()];

@@ -11,7 +11,6 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Origin;
 
-// The ports of addresses without one.
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -20,11 +19,10 @@ pub(crate) enum Topology {
     Single,
     Unix(String),
     Cluster,
-    /// Sentinels that monitor the primary with this name.
     Sentinel(String),
 }
 
-/// The parts of an address. It has no `Debug`, so that the password is not shown.
+/// No `Debug`, so that the password is not shown.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) topology: Topology,
@@ -79,7 +77,7 @@ impl Address {
         }
     }
 
-    /// The address without user and password, for error and log messages.
+    /// Leaves out user and password, for error and log messages.
     pub(crate) fn shown(&self) -> String {
         match &self.topology {
             Topology::Unix(path) => path.clone(),
@@ -92,7 +90,7 @@ impl Address {
     }
 }
 
-/// Splits user and password off, which an `@` ends. A socket path may contain an `@`, too.
+/// A socket path may contain an `@`, too.
 fn split_login(address: &str, is_socket: bool) -> (Option<&str>, &str) {
     let hosts_end = if is_socket { address.find('/') } else { None };
     match address[..hosts_end.unwrap_or(address.len())].rfind('@') {
@@ -101,7 +99,6 @@ fn split_login(address: &str, is_socket: bool) -> (Option<&str>, &str) {
     }
 }
 
-/// Returns user and password.
 fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> {
     let Some(login) = login else {
         return Ok((None, None));
@@ -126,7 +123,7 @@ fn socket(path: &str) -> Result<String> {
     if path.starts_with('/') {
         return Ok(path.to_owned());
     }
-    // The path may be a part of a password with an unencoded `/`, so the error does not repeat it.
+    // The path may be a part of a password with an unencoded `/`: the error does not repeat it.
     Err(invalid_setting(
         "the URL of a Redis socket does not name an absolute path",
         "write it like redis+unix://user:password@/run/redis.sock, and @ : / in a password as %40 \

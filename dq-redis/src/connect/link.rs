@@ -23,7 +23,6 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A connection for commands that all calls share.
 pub(crate) struct Link {
     server: Arc<Server>,
     clock: Arc<dyn Clock>,
@@ -35,9 +34,8 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct LinkState {
     connection: Option<Connection>,
-    /// How many connections there have been. Identifies the connection.
+    /// Identifies the connection: how many there have been.
     generation: u64,
-    /// When the last attempt to connect failed, and its error.
     failed: Option<(Duration, RedisError)>,
 }
 
@@ -71,7 +69,6 @@ impl Link {
         self.result(effect, self.query(None, command).await)
     }
 
-    /// Makes the error of a failed command.
     pub(crate) fn result(
         &self,
         effect: Effect,
@@ -86,8 +83,8 @@ impl Link {
         Err(error::command_error(effect, &self.server.origin(), &error))
     }
 
-    /// Runs a command as `run` does, and returns the errors of Redis. With a slot, a command without
-    /// keys runs on the slot's primary in a cluster.
+    /// Runs a command and returns the errors of Redis. With a slot, a command without keys runs on
+    /// the slot's primary in a cluster.
     ///
     /// Repeats a command while a cluster refuses it because it moves slots or elects primaries, up
     /// to the response timeout. Never repeats a command with a lost reply: only the caller knows
@@ -137,8 +134,8 @@ impl Link {
         self.state.lock().await.connection = None;
     }
 
-    /// How many connections there have been. A cache of what the server stores is valid on one
-    /// connection only, because the next may lead to a server that was replaced or restored.
+    /// How many connections there have been. A cache of stored data is valid on one connection
+    /// only: the next may lead to a server that was replaced or restored.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -165,8 +162,8 @@ impl Link {
         {
             return Err(CommandError::NotSent(error.clone()));
         }
-        // The future is boxed because it is large and rare: the futures of all calls stay small, and
-        // their types stay within the compiler's recursion limit.
+        // Boxed because it is large and rare: the futures of all calls stay small, and their types
+        // stay within the compiler's recursion limit.
         match Box::pin(self.connect()).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
@@ -196,15 +193,14 @@ impl Link {
                 }
             }
         };
-        // The limit is three times as long, because Sentinel and clusters need several connections one
-        // after the other. The future is boxed because the client's types are deeply nested.
+        // Three times, because Sentinel and clusters need several connections one after the other.
+        // Boxed because the client's types are deeply nested.
         match tokio::time::timeout(self.server.connect_timeout * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
 
-    /// Drops this connection, unless it was replaced before.
     async fn forget(&self, generation: u64) {
         let mut state = self.state.lock().await;
         // A cluster connection replaces its connections to single nodes by itself.
@@ -222,12 +218,10 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Why a command failed.
 pub(crate) enum CommandError {
-    /// The link was closed.
     Closed,
-    /// There is no connection, so the command had no effect.
+    /// No connection: the command had no effect.
     NotSent(RedisError),
-    /// The command may have been sent: the server refused it, or the reply was lost.
+    /// The server refused the command, or the reply was lost.
     Failed(RedisError),
 }

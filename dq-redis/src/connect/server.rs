@@ -26,14 +26,13 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// The minimum time limit for one attempt to connect. There is no setting for it, because failed
-/// attempts are repeated.
+/// Minimum time limit for one attempt to connect. Not a setting, because failed attempts are
+/// repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Server {
     pub(crate) address: Address,
-    /// The time limit for one attempt to connect: at least half the response timeout, because a slow
-    /// server may also be slow to accept connections.
+    /// At least half the response timeout, because a slow server may be slow to accept connections.
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     certificates: Option<TlsCertificates>,
@@ -42,7 +41,7 @@ pub(crate) struct Server {
 
 enum Clients {
     Fixed(ServerClient),
-    /// The name of a primary, and the Sentinels that monitor it.
+    /// The primary's name, and its Sentinels.
     Sentinel(String, Vec<Client>),
 }
 
@@ -94,12 +93,12 @@ impl Server {
         self.address.origin()
     }
 
-    /// Returns the client of the server or cluster. Asks Sentinels for the primary each time.
+    /// Asks Sentinels for the primary each time.
     pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient> {
         match &self.clients {
             Clients::Fixed(client) => Ok(client.clone()),
             Clients::Sentinel(name, sentinels) => {
-                // All Sentinels are asked at once, so that a silent one delays none of the others.
+                // All at once, so that a silent Sentinel delays none of the others.
                 let limit = self.connect_timeout;
                 let asked = sentinels.iter().map(|sentinel| primary(sentinel, name, limit).boxed());
                 let ((host, port), _) = select_ok(asked).await?;
@@ -119,7 +118,6 @@ impl Server {
         }
     }
 
-    /// The client of one node, with the login of the address.
     pub(crate) fn node(&self, host: &str, port: u16) -> redis::RedisResult<Client> {
         let mut address = self.address.clone();
         address.hosts = vec![(host.to_owned(), port)];
@@ -214,7 +212,7 @@ fn cluster(
     builder.build()
 }
 
-/// Returns a client for each Sentinel. The user of the servers does not log in there.
+/// The servers' user does not log in at Sentinels.
 fn sentinels(
     address: &Address,
     certificates: Option<&TlsCertificates>,
@@ -232,7 +230,6 @@ fn sentinels(
     clients.collect()
 }
 
-/// Connects to one server.
 pub(crate) async fn connect(
     client: &Client,
     connect_timeout: Duration,
@@ -244,11 +241,9 @@ pub(crate) async fn connect(
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Asks a Sentinel for the address of the primary with this name.
-///
-/// The client library's own search also asks the primary for its role, by commands that a
-/// restricted user may not run. Here a server that has become a replica refuses the first write;
-/// the Sentinels are then asked again.
+/// Asks a Sentinel for the primary. The client library's own search also asks the primary for its
+/// role, by commands that a restricted user may not run. Here a server that has become a replica
+/// refuses the first write; the Sentinels are then asked again.
 async fn primary(
     sentinel: &Client,
     name: &str,

@@ -17,10 +17,9 @@ use crate::error::is_refused;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// How often an idle connection is pinged, because a server that vanishes does not close it.
+/// Ping interval for an idle connection, because a server that vanishes does not close it.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What a subscriber tells about.
 pub(crate) trait OnMessage: Send + Sync + 'static {
     fn message(&self, channel: &str, payload: &[u8]);
     fn connected(&self);
@@ -28,9 +27,9 @@ pub(crate) trait OnMessage: Send + Sync + 'static {
 }
 
 pub(crate) enum Source {
-    /// Any node will do: each cluster node delivers all messages.
+    /// Any node: each cluster node delivers all messages.
     Any(Arc<Server>),
-    /// Only this node will do: keyspace notifications reach only the key's own node.
+    /// This node only: keyspace notifications reach only the key's own node.
     Node(Box<Client>),
 }
 
@@ -50,14 +49,13 @@ impl Source {
     }
 }
 
-/// A request to the task, which drops `done` after the server's confirmation or a failed attempt to
-/// connect.
+/// The task drops `done` after the server's confirmation or a failed attempt to connect.
 struct SubscribeRequest {
     channels: Vec<String>,
     done: oneshot::Sender<()>,
 }
 
-/// A task that keeps subscriptions up. It ends when this is dropped.
+/// Keeps subscriptions up. Its task ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
@@ -79,8 +77,8 @@ impl Subscriber {
         self.end.cancel();
     }
 
-    /// Subscribes. Returns after the server's confirmation or a failed attempt to connect. After a
-    /// failure, the task subscribes when it reaches the server.
+    /// Returns after the server's confirmation or a failed attempt to connect. After a failure, the
+    /// task subscribes when it reaches the server.
     pub(crate) async fn subscribe(&self, channels: Vec<String>) {
         let (done, finished) = oneshot::channel();
         if self.requests.send(SubscribeRequest { channels, done }).is_ok() {
@@ -98,7 +96,6 @@ struct SubscriberTask {
 
 impl SubscriberTask {
     async fn run(mut self) {
-        // There is no connection before the first subscription.
         let Some(first) = self.requests.recv().await else { return };
         self.channels.extend(first.channels);
         let mut waiting = vec![first.done];
@@ -142,8 +139,7 @@ impl SubscriberTask {
         }
     }
 
-    /// Passes messages on and subscribes until the connection breaks. `None` if the subscriber was
-    /// dropped.
+    /// `None` if the subscriber was dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {
@@ -179,7 +175,7 @@ impl SubscriberTask {
     }
 }
 
-/// Tries to subscribe on a connection of its own.
+/// Subscribes on its own connection.
 /// Errors: The error of the last server that was tried.
 pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
     let source = Source::Any(Arc::clone(server));
@@ -194,7 +190,7 @@ async fn subscribe(
         channels.into_iter().map(|channel| channel.as_ref().to_owned()).collect();
     let mut failed = None;
     for client in with_timeout(source.clients()).await? {
-        // Each server has its own time limit, so that a silent one leaves time for the next.
+        // A time limit for each, so that a silent server leaves time for the next.
         let subscribed = with_timeout(async {
             let mut connection = client.get_async_pubsub().await?;
             connection.subscribe(&channels).await?;

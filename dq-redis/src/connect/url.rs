@@ -5,8 +5,8 @@ use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// All fields beside `url` in the settings of this crate's backends. As options inside `url` they are
-/// errors that say where they belong.
+/// All fields beside `url` in this crate's settings. As options inside `url` they are errors that
+/// say where they belong.
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -21,7 +21,6 @@ const FIELDS: [&str; 11] = [
     "shards",
 ];
 
-/// Reads the field `url`.
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
     // `from_field` lets only [`ADDRESS_OPTIONS`] through, so each value is that of `tls`.

@@ -1,5 +1,4 @@
-//! The `redis-expiry` backend: passes each call to the native backend, then sets an expiry key for
-//! each stored due time.
+//! The `redis-expiry` backend: sets an expiry key for each due time that the native backend stores.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +22,6 @@ use crate::connect::Link;
 use crate::error::Effect;
 use crate::store::RedisBackend;
 
-/// Maximum number of SET commands that wait for a reply.
 const MAX_IN_FLIGHT: usize = 128;
 
 /// A [`RedisBackend`] with additional hints from expiring keys.
@@ -35,7 +33,6 @@ pub struct RedisExpiryBackend {
     events: Arc<ExpiryEvents>,
     subscriptions: Arc<Subscriptions>,
     configure: bool,
-    /// Ends the background task when dropped.
     end: DropGuard,
 }
 
@@ -71,8 +68,8 @@ impl RedisExpiryBackend {
         })
     }
 
-    /// Sets a key for each due time that is in the future by this machine's clock, which is good enough
-    /// for hints. Only logs a failure: the jobs are stored, and timers start them.
+    /// Sets a key for each due time in the future, by this machine's clock. Only logs a failure:
+    /// the jobs are stored, and timers start them.
     async fn set_keys(&self, dues: impl IntoIterator<Item = (&QueueName, Timestamp)>) {
         let now = self.clock.now();
         let dues: BTreeSet<_> = dues.into_iter().filter(|(_, due)| *due > now).collect();

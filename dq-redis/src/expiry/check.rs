@@ -7,8 +7,8 @@ use super::probe::ExpiryProbe;
 use super::subscriptions::Subscriptions;
 use crate::connect::Link;
 
-/// Finds out whether the server notifies this process when keys expire. Returns `None` if it does.
-/// Takes about two seconds if it does not. No finding is an error, because jobs run in time anyway.
+/// Returns `None` if the server notifies this process when keys expire. Takes about two seconds if
+/// it does not. No finding is an error, because jobs run in time anyway.
 pub(super) async fn finding(
     link: &Link,
     subscriptions: &Subscriptions,

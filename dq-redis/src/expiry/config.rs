@@ -43,7 +43,7 @@ pub struct RedisExpiryConfig {
     pub shards: BTreeMap<QueueName, u16>,
     /// Whether to turn notifications on by `CONFIG SET notify-keyspace-events` at every primary.
     /// This adds letters and removes none. Default: `false`, because it changes the server for all
-    /// its users.
+    /// users.
     #[serde(default)]
     pub configure: bool,
 }

@@ -11,12 +11,10 @@ use crate::error::breaks_connection;
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// The time limit for connecting and for each command.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Adds the letters for `expired` events to every primary's setting, and removes none.
-/// Errors: The message of the first server that refuses `CONFIG GET` or `CONFIG SET`. An
-/// unreachable server is only logged.
+/// Errors: The message of the first server that refuses. An unreachable server is only logged.
 pub(super) async fn configure(link: &Link) -> Result<(), String> {
     let clients = match clients(link).await {
         Ok(clients) => clients,
@@ -37,7 +35,6 @@ pub(super) async fn configure(link: &Link) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a client for each primary.
 async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     let server = link.server();
     match server.client().await? {

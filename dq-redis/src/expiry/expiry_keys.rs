@@ -1,9 +1,9 @@
-//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs are due.
+//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs are due, in Unix
+//! milliseconds.
 
 use dq_core::{QueueName, Timestamp};
 
-/// Makes and parses the names of expiry keys. The literal braces are a hash tag, so that all keys of
-/// a prefix have one slot in a cluster. `<due>` is Unix milliseconds.
+/// The literal braces are a hash tag: all keys of a prefix have one slot in a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct KeyNames {
     key_prefix: String,
@@ -14,7 +14,7 @@ impl KeyNames {
         Self { key_prefix: format!("{{{prefix}}}:alarm:") }
     }
 
-    /// The name of a key for testing the user's rights. It has the same prefix, but is no expiry key.
+    /// For testing the user's rights. It is no expiry key.
     pub(super) fn test_key(&self) -> String {
         format!("{}rights", self.key_prefix)
     }

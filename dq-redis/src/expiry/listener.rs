@@ -10,7 +10,6 @@ use super::expiry_keys::KeyNames;
 use super::probe::ExpiryProbe;
 use crate::connect::OnMessage;
 
-/// What happens in this process when keys expire.
 #[derive(Debug)]
 pub(super) struct ExpiryEvents {
     listeners: Arc<Listeners>,
@@ -24,8 +23,7 @@ impl ExpiryEvents {
         Self { listeners, names, probe, connected: Notify::new() }
     }
 
-    /// In a busy database thousands of other programs' keys expire each second; each costs only a
-    /// comparison.
+    /// Thousands of other programs' keys may expire each second; each costs only a comparison.
     fn key_expired(&self, key: &[u8]) {
         match self.names.parse(key) {
             Some((queue, due)) => self.listeners.wake(&queue, due),
@@ -34,7 +32,7 @@ impl ExpiryEvents {
     }
 }
 
-/// The connection to one Redis node, which receives the events for its keys.
+/// The connection to one node, which receives the events for its keys.
 #[derive(Debug)]
 pub(super) struct NodeConnection {
     events: Arc<ExpiryEvents>,

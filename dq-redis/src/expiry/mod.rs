@@ -8,15 +8,14 @@
 //!
 //! # Why jobs do not depend on it
 //!
-//! Redis finds expired keys by sampling, so among many keys with a time to live an event is late by
-//! seconds to minutes. With 100,000 such keys and the default settings of Redis 7.0, nine of ten
-//! events were still missing 45 s after they were due. An event is lost if no connection is
-//! subscribed, or if the server is down when it is due. Notifications are off by default, and many
-//! hosted servers do not allow turning them on. Replicas and evictions publish no such events.
+//! Redis finds expired keys by sampling. With 100,000 keys with a time to live and the default
+//! settings of Redis 7.0, nine of ten events were still missing 45 s after they were due. An event
+//! is lost if no connection is subscribed, or if the server is down when it is due. Notifications
+//! are off by default, and many hosted servers do not allow turning them on. Replicas and evictions
+//! publish no such events.
 //!
 //! So the native backend's sorted set keeps the due times. The runner sleeps until the first one,
-//! and claims without any hint once a second (the *sweep*). A lost or late event changes nothing,
-//! nor does the leftover key of a cancelled job.
+//! and claims without any hint once a second (the *sweep*). A lost or late event changes nothing.
 //!
 //! # What it costs
 //!
@@ -29,8 +28,7 @@
 //!   all other keys in the database.
 //!
 //! The native backend's own messages provide the same wake-up more cheaply. Choose this backend if
-//! your other programs set expiry keys: a program that sets `{prefix}:alarm:<due>:<queue>` wakes the
-//! queue's runners when the key expires.
+//! your other programs set expiry keys.
 
 mod backend;
 mod check;

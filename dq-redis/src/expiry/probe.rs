@@ -11,24 +11,20 @@ use tokio::sync::oneshot;
 use crate::connect::Link;
 use crate::error::Effect;
 
-/// The time to live of a probe's key.
 const TIME_TO_LIVE: Duration = Duration::from_millis(50);
 
-/// When the key is touched: a little after its time to live. Redis expires a key late, but at once
-/// when it is touched.
+/// Redis expires a key late, but at once when it is touched after its time to live.
 const TOUCH_AFTER: Duration = Duration::from_millis(60);
 
-/// How long to wait for the event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Probes whether events arrive.
 #[derive(Debug)]
 pub(super) struct ExpiryProbe {
     key_prefix: String,
     link: Arc<Link>,
     entropy: Arc<Entropy>,
     one_at_a_time: tokio::sync::Mutex<()>,
-    /// The key of the probe that runs, and whom to tell about its event.
+    /// The running probe's key and its waiter.
     pending: Mutex<Option<(String, oneshot::Sender<()>)>>,
 }
 
@@ -43,8 +39,8 @@ impl ExpiryProbe {
         }
     }
 
-    /// Returns whether a probe's event arrived. Tries twice before it returns `false`, because a
-    /// busy machine may be late with the first event.
+    /// Tries twice before it returns `false`, because a busy machine may be late with the first
+    /// event.
     pub(super) async fn run(&self) -> Result<bool> {
         let _guard = self.one_at_a_time.lock().await;
         Ok(self.try_once().await? || self.try_once().await?)
@@ -70,7 +66,7 @@ impl ExpiryProbe {
         Ok(matches!(tokio::time::timeout(EVENT_TIMEOUT, event).await, Ok(Ok(()))))
     }
 
-    /// Completes the probe if this is its key. Ignores other keys, including other processes' probes.
+    /// Ignores other keys, including other processes' probes.
     pub(super) fn key_expired(&self, key: &[u8]) {
         if !key.starts_with(self.key_prefix.as_bytes()) {
             return;

@@ -1,6 +1,5 @@
 //! Subscriptions to `__keyevent@<db>__:expired`, which publishes the names of expired keys. A
-//! cluster needs one per primary, because a node publishes its keys' events only to its own
-//! subscribers.
+//! cluster needs one per primary, because a node publishes only its own keys' events.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,10 +18,9 @@ use crate::reply::Reply;
 /// How often a cluster's primaries are read. Events of a new primary are missed until then.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// How long a call waits for connections. It is short because events are only hints.
+/// A call waits only briefly for connections, because events are only hints.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Host and port.
 pub(super) type Node = (String, u16);
 
 #[derive(Debug)]
@@ -78,7 +76,6 @@ impl Subscriptions {
         lock(&self.by_node).clear();
     }
 
-    /// Starts and ends subscriptions, so that there is one at each primary.
     async fn refresh(&self) {
         let server = self.link.server();
         if !server.is_cluster() {
@@ -93,7 +90,7 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes at these nodes, and ends the subscriptions at all others.
+    /// Subscribes at these nodes, and ends all other subscriptions.
     fn keep_subscribers(&self, nodes: &[Node], source: impl Fn(&Node) -> Option<Source>) {
         let mut by_node = lock(&self.by_node);
         by_node.retain(|node, _| nodes.contains(node));
@@ -109,7 +106,7 @@ impl Subscriptions {
     }
 }
 
-/// Reads a cluster's primaries; `None` if it cannot be asked or knows none.
+/// `None` if the cluster cannot be asked or knows no primary.
 pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
@@ -120,7 +117,7 @@ pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
 }
 
 /// Parses the reply to `CLUSTER SLOTS`: slot ranges, each with its nodes, the primary first. A node
-/// without a host gets the host `fallback`; a node with an unknown host (`?`) is left out.
+/// without a host gets `fallback`; a node with an unknown host (`?`) is left out.
 fn parse_slots(answer: Value, fallback: &str) -> Result<Vec<Node>> {
     let mut ranges = Reply::new(answer)?;
     let mut primaries = Vec::new();

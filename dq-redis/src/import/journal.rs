@@ -16,7 +16,7 @@ use crate::keys::slot;
 use crate::redisson::layout::tagged;
 use crate::reply::{self, Reply};
 
-/// The journal: a hash on the source's server with the entries that an import has taken.
+/// A hash on the source's server with the entries that an import has taken.
 #[derive(Debug)]
 pub(super) struct Journal {
     link: Link,
@@ -24,7 +24,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Makes the journal of the source `name`. `others` are further keys of the scripts.
+    /// `others` are further keys of the scripts.
     /// Errors: `Config` if the URL is not one of Redis, or the keys lie in different slots of a
     /// cluster.
     pub(super) fn new(url: &str, name: &str, others: &[&str]) -> Result<Self> {
@@ -51,7 +51,7 @@ impl Journal {
         &self.key
     }
 
-    /// Runs a script. The call sends its text, because an import makes few calls.
+    /// Sends the script's text, because an import makes few calls.
     pub(super) async fn eval(
         &self,
         script: &str,
@@ -67,7 +67,6 @@ impl Journal {
         Reply::new(self.link.run(Effect::Repeatable, command).await?)
     }
 
-    /// Lists members of a sorted set with their scores.
     pub(super) async fn scored(
         &self,
         zset: &str,
@@ -79,8 +78,8 @@ impl Journal {
         pairs(self.list(&command).await?)
     }
 
-    /// Moves entries from the source into the journal, by `take_zset.lua` or `take_list.lua`. `end` is
-    /// that from which LREM searches. Returns which entries were still there.
+    /// Moves entries from the source into the journal, by `take_zset.lua` or `take_list.lua`. LREM
+    /// searches from `end`. Returns which entries were still there.
     pub(super) async fn take(
         &self,
         script: &str,
@@ -128,7 +127,6 @@ impl ImportJournal for Journal {
     }
 }
 
-/// Reads a reply of pairs.
 pub(super) fn pairs(mut reply: Reply) -> Result<Vec<(Bytes, Bytes)>> {
     let mut pairs = Vec::new();
     while !reply.is_empty() {

@@ -36,7 +36,7 @@ use crate::reply::{self, Reply};
 /// The import has three parts. First come the waiting entries in the order list
 /// (`redisson_delay_queue:{name}`), from its front, where removal is quick. Then come all other
 /// waiting entries (`redisson_delay_queue_timeout:{name}`), then the destination queue. Order list
-/// entries that no longer wait are not jobs: they stay there and are not counted.
+/// entries that no longer wait are no jobs: they stay there and are not counted.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,
@@ -45,15 +45,15 @@ pub struct RedissonSource {
     order: String,
     queue: QueueName,
     codec: Codec,
-    /// The size of the lengths in the server's entries, once it was looked up.
+    /// The size of lengths in entries, once it was looked up.
     length_bytes: OnceCell<usize>,
     /// The format, from the first entry that shows it. All entries have the same.
     format: OnceLock<Format>,
 }
 
-/// The first part of the import: the waiting entries in the order list.
+/// The first part: the waiting entries in the order list.
 const ORDER: usize = 0;
-/// The second part: all other waiting entries. The third and last part is the destination queue.
+/// The second part: all other waiting entries. The third is the destination queue.
 const DUE: usize = 1;
 
 impl RedissonSource {
@@ -110,7 +110,7 @@ impl RedissonSource {
         self.length_bytes.get_or_try_init(|| probe).await.copied()
     }
 
-    /// Makes the job of a payload. The error says why the payload cannot be imported.
+    /// The error says why the payload cannot be imported.
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
         let payload = self.codec.decode(payload).map_err(|error| match error.remedy_text() {
             Some(remedy) => format!("{} ({remedy})", error.message()),
@@ -119,7 +119,6 @@ impl RedissonSource {
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }
 
-    /// Makes the job of a waiting entry. The error says why the entry cannot be imported.
     fn waiting(
         &self,
         length_bytes: usize,
@@ -220,7 +219,7 @@ impl ImportSource for RedissonSource {
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
             ORDER => self.journal.take(zset, &waiting, "1", requests).await,
-            // An entry that is in the order list by now was added to its end after the first part.
+            // An entry in the order list by now was added to its end after the first part.
             DUE => self.journal.take(zset, &waiting, "-1", requests).await,
             _ => {
                 let keys = [self.name.as_str(), self.journal.key()];

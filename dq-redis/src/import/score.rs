@@ -8,13 +8,12 @@ pub(super) enum Unit {
     Millis,
 }
 
-/// March 1973 in milliseconds, the year 5138 in seconds. Scores below it are taken for seconds,
-/// others for milliseconds.
+/// March 1973 in milliseconds, the year 5138 in seconds. Scores below it count as seconds, others
+/// as milliseconds.
 const SECONDS_LIMIT: f64 = 1e11;
 
 impl Unit {
-    /// Parses a score and rounds it up, so that no job is early. The error says why the score is not
-    /// a time.
+    /// Rounds up, so that no job is early. The error says why the score is no time.
     pub(super) fn parse(self, score: &[u8]) -> Result<Timestamp, String> {
         let text = String::from_utf8_lossy(score);
         let number: f64 = text.parse().map_err(|_| format!("the score {text} is not a number"))?;
@@ -22,7 +21,7 @@ impl Unit {
             return Err(format!("the score {text} is not a time"));
         }
         match self {
-            // Zero is accepted because programs commonly use it for "at once".
+            // Programs commonly use zero for "at once".
             Self::Millis if number > 0.0 && number < SECONDS_LIMIT => Err(format!(
                 "scores such as {} are before 1973 in milliseconds: are they in seconds?",
                 rounded(number)
@@ -31,15 +30,15 @@ impl Unit {
                 "scores such as {} are after 5137 in seconds: are they in milliseconds?",
                 rounded(number)
             )),
-            // The conversion turns larger numbers into the last time, which the limits refuse as too
-            // far in the future.
+            // Larger numbers become the last time, which the limits refuse as too far in the
+            // future.
             Self::Millis => Ok(Timestamp::from_millis(number.ceil() as i64)),
             Self::Seconds => Ok(Timestamp::from_millis((number * 1_000.0).ceil() as i64)),
         }
     }
 }
 
-/// Rounds to one digit, so that many scores share one reason.
+/// One digit, so that many scores share one reason.
 fn rounded(number: f64) -> String {
     format!("{number:.0e}")
 }

@@ -26,7 +26,6 @@ const HEADER_PAGE_BYTES: usize = 8 * PAGE_BYTES;
 /// Maximum number of jobs per browse call; a page may take several calls.
 const PAGE_JOBS: usize = 250;
 
-/// The next entries of a listing.
 #[derive(Default)]
 struct Entries {
     /// `None` for an entry that is no job.
@@ -35,8 +34,8 @@ struct Entries {
 }
 
 impl Entries {
-    /// Sorts entries of several partitions. Removes those after `complete_to`, because another one of
-    /// a partition may belong before them.
+    /// Sorts the entries of several partitions. Removes entries after `complete_to`, because a
+    /// partition may have others before them.
     fn merge(&mut self, order: Order, complete_to: Option<Cursor>) {
         self.entries.sort_by_key(|(cursor, _)| *cursor);
         if order == Order::Descending {
@@ -50,7 +49,7 @@ impl Entries {
         self.entries.retain(|(cursor, _)| is_complete(*cursor));
     }
 
-    /// Makes entries before these indices count as no jobs, and ends the listing after them.
+    /// Hides entries before these indices, and ends the listing after them.
     fn show_only(&mut self, indices: Range<usize>) {
         for (_, view) in self.entries.iter_mut().take(indices.start) {
             *view = None;
@@ -63,7 +62,6 @@ impl Entries {
 }
 
 impl RedisBackend {
-    /// Reads a page, by as many calls as it takes.
     pub(crate) async fn list_jobs(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let mut page = Page::new(Vec::new(), params.after);
         loop {
@@ -87,7 +85,7 @@ impl RedisBackend {
         }
     }
 
-    /// Reads entries after a cursor. `None` if a partition is closed.
+    /// `None` if a partition is closed.
     async fn next_entries(
         &self,
         params: &BrowseParams<'_>,
@@ -145,8 +143,8 @@ impl RedisBackend {
         Ok(sum.map(|sum| usize::try_from(sum).unwrap_or(usize::MAX)))
     }
 
-    /// Reads the next entries of all partitions. If a partition has more, the result ends at its last
-    /// entry read. Entries outside `listed` are not shown. `None` if a partition is closed.
+    /// Reads the next entries of all partitions. If a partition has more, the result ends at its
+    /// last entry read. `None` if a partition is closed.
     async fn browse_all(
         &self,
         partitions: &QueuePartitions,
@@ -180,7 +178,7 @@ impl RedisBackend {
         Ok(Some(all))
     }
 
-    /// Reads the next entries of one partition. `None` if it is closed.
+    /// `None` if the partition is closed.
     async fn browse_partition(
         &self,
         partition: &Arc<Partition>,
@@ -227,8 +225,8 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Result<Entries> {
         let cursor = Cursor { at: Timestamp::from_millis(time), seq };
         let mut view = stored.view(params.queue, params.state);
         if let Some(view) = view.as_mut().filter(|_| !params.payloads) {
-            // The script cannot cut the payload off an undecodable record: here it is the whole
-            // record.
+            // The payload of an undecodable record is the whole record, which the script cannot cut
+            // off.
             view.job.payload = Bytes::new();
         }
         entries.push((cursor, view));

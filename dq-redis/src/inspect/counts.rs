@@ -9,14 +9,12 @@ use crate::reply::{Refusal, Reply};
 use crate::resize::retry_if_closed;
 use crate::store::RedisBackend;
 
-/// Maximum partitions per call.
 const MAX_PARTITIONS: usize = 100;
 
-/// Maximum times per forecast call.
 const FORECAST_TIMES: usize = 1_001;
 
 impl RedisBackend {
-    /// Counts the jobs of these queues, or of all queues if none is named.
+    /// Counts the jobs of all queues if none is named.
     pub(crate) async fn count_jobs(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         if queues.is_empty() {
             let all = self.queues().await?;
@@ -53,7 +51,7 @@ impl RedisBackend {
         Ok(closed.is_empty().then_some(stats))
     }
 
-    /// Counts the jobs that become due between each two neighbouring times.
+    /// Counts the jobs due between each two neighbouring times.
     pub(crate) async fn count_due(
         &self,
         queue: &QueueName,
@@ -82,7 +80,6 @@ impl RedisBackend {
     }
 }
 
-/// Adds the counts of one partition.
 fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Result<()> {
     let (ready, waiting) = (reply.count()?, reply.count()?);
     stats.ready += ready;

@@ -14,17 +14,15 @@ use crate::reply::Reply;
 use crate::resize::retry_if_closed;
 use crate::store::RedisBackend;
 
-/// What one partition answers.
 enum Found {
     Job(Box<JobView>),
     NoJob,
-    /// The partition is closed.
     Closed,
 }
 
 impl RedisBackend {
-    /// Finds a job. One that is named by its key must be live (waiting or leased); one that is named by
-    /// its id may also be dead or have ended.
+    /// A job named by its key must be live (waiting or leased); one named by its id may also be
+    /// dead or have ended.
     pub(crate) async fn find_job(&self, job: &JobRef) -> Result<Option<JobView>> {
         let Some(view) = retry_if_closed!(self, self.try_find_job(job))? else { return Ok(None) };
         let partitions = self.partitions_of(&job.queue).await?;
@@ -40,7 +38,7 @@ impl RedisBackend {
         Ok(Some(view).filter(|_| later.unwrap_or(0) < max))
     }
 
-    /// The outer `None` means that a partition is closed, the inner one that there is no such job.
+    /// The outer `None` means that a partition is closed.
     async fn try_find_job(&self, job: &JobRef) -> Result<Option<Option<JobView>>> {
         let partitions = self.partitions_of(&job.queue).await?;
         let (first, others) = partitions.candidates(&job.target);
@@ -64,7 +62,6 @@ impl RedisBackend {
         let mut call = self.scripts.get.on([&**partition]);
         call.arg(target_arg(&job.target));
         match self.history_args(partition) {
-            // There is no history.
             (0, _) => call.arg(-1),
             (_, max_age) => call.arg(max_age),
         };

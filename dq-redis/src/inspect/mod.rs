@@ -1,6 +1,6 @@
-//! Calls that show what is stored: stats and forecast (`counts.rs`), browse (`browse.rs`) and get
-//! (`find.rs`). All scripts requeue jobs whose lease has expired and repair damage by other programs,
-//! so these calls need the primary.
+//! Stats and forecast (`counts.rs`), browse (`browse.rs`) and get (`find.rs`). All scripts requeue
+//! jobs whose lease has expired and repair damage by other programs, so these calls need the
+//! primary.
 
 mod browse;
 mod counts;
@@ -22,14 +22,13 @@ struct StoredJob {
 }
 
 impl StoredJob {
-    /// Reads record, state and reason.
     fn read(reply: &mut Reply, handle: Bytes, time: i64) -> Result<Self> {
         let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         Ok(Self { handle, time, record, state, reason })
     }
 
-    /// Shows the job, even with a malformed record. `None` if the handle has another length, or if
-    /// an ended job is malformed.
+    /// Shows the job, even with a malformed record. `None` if the handle has another length, or an
+    /// ended job is malformed.
     fn view(self, queue: &QueueName, job_state: JobState) -> Option<JobView> {
         let Self { handle, record, .. } = &self;
         let time = Timestamp::from_millis(self.time);

@@ -1,5 +1,4 @@
-//! The `redisson` backend: runs scripts for Redisson's keys and translates payloads to and from the
-//! Java clients' codec.
+//! The `redisson` backend: a layer with scripts for Redisson's keys and the Java clients' codec.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
 
-/// About how many members one call of `scripts/redisson/locate.lua` reads.
+/// About how many members one call of `locate` reads.
 const LOCATE_BATCH: usize = 500;
 
 /// A backend that shares Redisson's `RDelayedQueue` with Java clients.
@@ -41,7 +40,6 @@ pub struct RedissonBackend {
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
     destination_watch: DestinationWatch,
-    /// Ends the transfer task when dropped. There is none if Java alone consumes no queue.
     transfer: Option<DropGuard>,
 }
 
@@ -99,33 +97,30 @@ impl RedissonBackend {
         Ok(())
     }
 
-    /// The codec of the queue's Java clients.
     fn codec(&self, queue: &QueueName) -> &Codec {
         self.config.codecs.get(queue).unwrap_or(&self.config.codec)
     }
 
-    /// Translates a job's payload to the codec.
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
         self.check_slot(&job.queue)?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
         Ok(job.clone().payload(payload))
     }
 
-    /// Translates a job's payload from the codec.
     fn decode(&self, job: &mut Job) -> Result<()> {
         job.payload = self.codec(&job.queue).decode(&job.payload)?;
         Ok(())
     }
 
-    /// Translates a job's payload from the codec, and leaves it as it is if that fails.
+    /// Leaves a payload as it is if it cannot be decoded.
     fn decode_view(&self, mut view: JobView) -> JobView {
         self.decode(&mut view.job).ok();
         view
     }
 
-    /// Searches a queue for a job from Java and adds it to the index by which the scripts find
-    /// waiting jobs. Returns `false` if no such job waits. Java's jobs have no key, and their ids end
-    /// in `redisson`. Jobs from this backend are always in the index.
+    /// Searches a queue for a job from Java and adds it to the scripts' index of waiting jobs.
+    /// Returns `false` if no such job waits. Java's jobs have no key, and their ids end in
+    /// `redisson`. Jobs from this backend are always in the index.
     async fn locate(&self, job: &JobRef, operation: &'static str) -> Result<bool> {
         let Target::Id(id) = job.target else { return Ok(false) };
         if member::java_id(id).is_none() {

@@ -12,8 +12,8 @@ use crate::store::RedisBackend;
 /// From this length on, each delivery searches the order list for about a millisecond.
 const LONG_LIST: i64 = 30_000;
 
-/// Returns at most one finding for each queue known under this prefix. Ignores server errors,
-/// because the native backend reports an unreachable server.
+/// Returns at most one finding for each queue. Ignores server errors, because the native backend
+/// reports an unreachable server.
 pub(super) async fn findings(native: &RedisBackend, visibility: JavaVisibility) -> Vec<Finding> {
     let mut findings = Vec::new();
     for queue in native.queues().await.unwrap_or_default() {

@@ -22,19 +22,19 @@ use crate::keys::Partition;
 /// without any hint) finds payloads in other lists once a second.
 const MAX_WATCHED: usize = 16;
 
-/// Timeout of one `BLMOVE`: long, so that an idle queue costs few commands.
+/// Long, so that an idle queue costs few commands.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How late a `BLMOVE` reply may be before the connection counts as lost.
 const REPLY_GRACE: Duration = Duration::from_secs(10);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum pause. The pause doubles while the list keeps elements, as in a paused queue.
+/// The pause doubles while the list keeps elements, as in a paused queue.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// The watched lists. The watch ends when this is dropped.
+/// The watch ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct DestinationWatch {
     server: Arc<Server>,

@@ -1,6 +1,6 @@
-//! Tests members and codecs against what real Redisson clients wrote. Each line of
-//! `tests/interop/golden.txt` has the client's version, its codec, the typed value, and the member (an
-//! entry of the sorted set) in hex, with `_` in place of the random id.
+//! Tests members and codecs against what real Redisson clients wrote. A line of
+//! `tests/interop/golden.txt` has the client's version, its codec, the typed value, and the member
+//! in hex, with `_` in place of the random id.
 
 use bytes::Bytes;
 use dq_servers::shared_redis;
@@ -12,7 +12,7 @@ use super::member_test::eval;
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 
-/// The size of a length in a member: the clients ran against a 64-bit server.
+/// The clients ran against a 64-bit server.
 const LENGTH_BYTES: usize = 8;
 
 struct Golden<'a> {
@@ -47,7 +47,7 @@ impl Golden<'_> {
         }
     }
 
-    /// The codec that reads the payload; `None` if this crate has none.
+    /// `None` if this crate has no such codec.
     fn codec(&self) -> Option<Codec> {
         let class = match (self.codec, self.java_type.as_str()) {
             (_, "int") => Some("java.lang.Integer".to_owned()),

@@ -1,5 +1,3 @@
-//! Redisson's key layout: the names of its keys, and how its jobs wait.
-
 use std::collections::HashSet;
 
 use bytes::Bytes;
@@ -11,8 +9,7 @@ use crate::key_layout::{EncodedJobs, KeyLayout, RightsTest};
 use crate::keys::{KINDS, Partition};
 use crate::record;
 
-/// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot: the queue
-/// name is the hash tag.
+/// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot.
 #[derive(Debug)]
 pub(super) struct RedissonLayout {
     pub(super) prefix: String,
@@ -91,7 +88,7 @@ pub(crate) fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
-/// The list with Redisson's insertion order.
+/// Redisson's insertion order.
 pub(super) fn order_key(partition: &Partition) -> &str {
     &partition.keys[KINDS.len() + 1]
 }

@@ -1,10 +1,10 @@
-//! Members: the entries of the sorted set `redisson_delay_queue_timeout:{queue}`, in which a queue's
-//! jobs wait. A member is an id, a length and the payload in one string, packed by Redis's Lua
-//! library `struct`.
+//! Members: the entries of the sorted set `redisson_delay_queue_timeout:{queue}`, in which jobs
+//! wait. A member is an id, a length and the payload in one string, packed by Redis's Lua library
+//! `struct`.
 //!
 //! Redisson's scripts never read the id; it only distinguishes equal payloads. This crate writes
-//! the job id there, shortened where nothing is lost: a job with 100 payload bytes then fits an
-//! allocation of 128 bytes. The shortened id is called the *member id*.
+//! the job id there, shortened to the *member id* where nothing is lost: a job with 100 payload
+//! bytes then fits an allocation of 128 bytes.
 //!
 //! | member id | written by | as [`JobId`] |
 //! |---|---|---|
@@ -18,11 +18,10 @@
 use dq_core::{Error, ErrorKind, JobId};
 use serde::Deserialize;
 
-/// The second half of the [`JobId`] of a job that Java offered.
 const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 
-/// A Lua script that returns the size of the lengths in members. The server packs them as its C type
-/// `unsigned long`: eight bytes, or four on 32-bit servers and Windows.
+/// A Lua script that returns the size of the lengths in members, the server's C type `unsigned
+/// long`: eight bytes, or four on 32-bit servers and Windows.
 pub(crate) const LENGTH_BYTES_PROBE: &str = "return struct.size('L')";
 
 /// The format in which Redisson stores the jobs of a delayed queue.
@@ -57,13 +56,13 @@ impl Format {
     }
 }
 
-/// Parses a member in this format and returns its payload; `None` if the format does not fit.
-/// `length_bytes` is the answer to [`LENGTH_BYTES_PROBE`].
+/// Returns the payload; `None` if the format does not fit. `length_bytes` is the answer to
+/// [`LENGTH_BYTES_PROBE`].
 ///
 /// The length must reach exactly to the member's end. Both formats can still fit: if a legacy
 /// payload ends with a length-prefixed field, and the id's first byte happens to lead there. A
 /// member that begins with a 7 counts as legacy, because both readings put the length at the same
-/// place. No client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
+/// place: no client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
 /// a 7.
 pub(crate) fn parse_as(format: Format, length_bytes: usize, member: &[u8]) -> Option<&[u8]> {
     let (_id, rest) = match format {
@@ -92,14 +91,14 @@ pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
         return java.to_vec();
     }
     if format == Format::Legacy {
-        // The legacy format has a double there, whose value no script reads: any eight bytes are
-        // one. These are the random half of a UUID.
+        // The legacy format has a double there, whose value no script reads. These eight bytes are
+        // the random half of a UUID.
         return bytes[8..].to_vec();
     }
     let millis = bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     if bytes[6] >> 4 == 7 && millis < 1 << 44 {
         // A UUID of version 7, made before the year 2527, loses its version and four zero bits of
-        // its time. The time stays in front, so that members with equal due times sort by it.
+        // its time. The time stays in front: members with equal due times sort by it.
         let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
         return [&head.to_be_bytes()[2..], &bytes[7..]].concat();
     }

@@ -1,5 +1,5 @@
-//! Tests members, the entries of Redisson's sorted set. `scripts/redisson/members.lua` packs and
-//! parses them. `member.rs` makes their ids, and parses them for imports.
+//! Tests members: `scripts/redisson/members.lua` packs and parses them, `member.rs` makes their
+//! ids, and parses them for imports.
 
 use dq_core::JobId;
 use dq_servers::{Connection, Reply, shared_redis};
@@ -9,7 +9,7 @@ use super::scripts::library;
 use crate::handle;
 use crate::library;
 
-/// An id of version 7, whose member id has 15 bytes. The version is the 7 of the seventh byte, 0x7c.
+/// An id of version 7 (the 7 of 0x7c), whose member id has 15 bytes.
 const UUID: [u8; 16] = [
     0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
 ];
@@ -52,8 +52,7 @@ fn members_of_every_server_are_parsed() {
         }
     }
 
-    // The length is at the same place in both formats. No client writes ids of seven bytes, so the
-    // member is legacy.
+    // No client writes ids of seven bytes.
     let begins_with_7 = b"\x07BCDEFGH\x05\0\0\0hello";
     assert_eq!(parse_as(Format::Current, 4, begins_with_7), None);
     assert_eq!(parse_as(Format::Legacy, 4, begins_with_7), Some(&b"hello"[..]));

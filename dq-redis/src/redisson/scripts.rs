@@ -1,5 +1,4 @@
-//! The scripts of the `redisson` backend: the native ones with functions for Redisson's keys, and its
-//! own ones.
+//! The native scripts with functions for Redisson's keys, and the backend's own scripts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +18,6 @@ const JAVA_LIBRARY: [&str; 4] = [
     include_str!("../scripts/redisson/waiting.lua"),
 ];
 
-/// Scripts that the native backend does not have.
 #[derive(Debug)]
 pub(super) struct JavaScripts {
     pub(super) locate: Script,
@@ -28,10 +26,9 @@ pub(super) struct JavaScripts {
 
 type Built = (Arc<Scripts>, Arc<JavaScripts>);
 
-/// Returns the scripts for these settings, a line of Lua. It sets the locals `FORMAT` (the member
-/// format, not the status of the same name) and `VISIBILITY`: see `scripts/redisson/keys.lua`.
-///
-/// The scripts are built once for each line, because that takes milliseconds.
+/// Builds the scripts once for each setting, because that takes milliseconds. A setting is a line
+/// of Lua with the locals `FORMAT` (the member format) and `VISIBILITY`: see
+/// `scripts/redisson/keys.lua`.
 pub(super) fn scripts(settings: &str) -> Built {
     static BUILT: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
     lock(&BUILT).entry(settings.to_owned()).or_insert_with(|| build(settings)).clone()

@@ -6,8 +6,6 @@ use crate::keys::crc16;
 
 pub(crate) const MAX_SHARDS: u16 = 256;
 
-/// A queue's shard count and its change number.
-///
 /// Stored as `change/shards` in the field `layout` of the unsharded partition's `meta`. A queue
 /// that never had shards has no such field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +18,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) const UNSHARDED: Self = Self { change: 0, shards: 1 };
 
-    /// Parses a stored layout; `""` stands for none.
+    /// `""` stands for no stored layout.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::UNSHARDED);
@@ -46,8 +44,8 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Returns the shard for a job's key, or for its id if it has no key: CRC-16 as in Redis Cluster,
-/// modulo the shard count. This function never changes, because stored jobs depend on it.
+/// CRC-16 as in Redis Cluster, modulo the shard count. Stored jobs depend on this function: it
+/// never changes.
 pub(crate) fn shard_of(key_or_id: &[u8], shards: u16) -> u16 {
     crc16(key_or_id) % shards
 }
@@ -67,7 +65,6 @@ mod tests {
             assert_eq!(Layout::parse(malformed), None, "{malformed}");
         }
         dq_testkit::fuzz::check_text("layouts of shards", &["7/16", "0/1"], |text| {
-            // The next change has a number, too.
             Layout::parse(text).map(|layout| layout.next(16)).is_some()
         });
     }

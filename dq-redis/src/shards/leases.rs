@@ -9,18 +9,16 @@ use dq_core::{JobId, Lease, QueueName, Target};
 
 use super::partitions::QueuePartitions;
 
-/// Maximum entries, more than a process holds leases. Bounds the cache for callers that neither
-/// settle nor renew their claims.
+/// Bounds the cache for callers that neither settle nor renew their claims.
 const MAX_LEASES: usize = 100_000;
 
-/// The shards of leases in sharded queues.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseShards {
     shards: Mutex<HashMap<(QueueName, JobId), u16>>,
 }
 
 impl LeaseShards {
-    /// Remembers the shard of a lease. A full cache is cleared first.
+    /// A full cache is cleared first.
     pub(crate) fn insert(&self, queue: &QueueName, job: JobId, shard: u16) {
         let mut shards = lock(&self.shards);
         if shards.len() >= MAX_LEASES {

@@ -10,10 +10,9 @@ use super::layout::shard_of;
 use crate::key_layout::KeyLayout;
 use crate::keys::Partition;
 
-/// The partitions of one queue.
 #[derive(Debug)]
 pub(crate) struct QueuePartitions {
-    /// There is one for each shard, so there is at least one.
+    /// One for each shard, so at least one.
     pub(crate) all: Vec<Arc<Partition>>,
 }
 
@@ -30,14 +29,13 @@ impl QueuePartitions {
         &self.all[usize::from(shard)]
     }
 
-    /// Whether this very partition is one of them, not only an equal one. When a closed partition has
-    /// refused several calls, the first one looks the queue up again; the others see by this that it
+    /// Whether this very partition is one of them, not only an equal one: of the calls that a
+    /// closed partition has refused, the first looks the queue up again, and the others see that it
     /// is done.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
         self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }
 
-    /// The shard of a job.
     pub(crate) fn shard_for(&self, id: JobId, key: Option<&JobKey>) -> u16 {
         match key {
             _ if self.is_single() => 0,
@@ -46,8 +44,8 @@ impl QueuePartitions {
         }
     }
 
-    /// The first shard in which to look for a job, and the others. A job with a key may be in any shard
-    /// when it is looked up by id.
+    /// The first shard in which to look for a job, and the others. A job with a key, looked up by
+    /// id, may be in any shard.
     pub(crate) fn candidates(&self, target: &Target) -> (u16, Vec<u16>) {
         if self.is_single() {
             return (0, Vec::new());
@@ -62,7 +60,6 @@ impl QueuePartitions {
     }
 }
 
-/// Makes partitions, and caches those of each queue.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     pub(crate) layout: Box<dyn KeyLayout>,
@@ -84,8 +81,7 @@ impl Partitions {
         Self { layout, cache: Mutex::default() }
     }
 
-    /// The partitions, if this connection looked them up. A new connection may lead to a server
-    /// that was replaced or restored.
+    /// `None` on a new connection, which may lead to a server that was replaced or restored.
     pub(crate) fn cached(
         &self,
         queue: &QueueName,
@@ -99,14 +95,12 @@ impl Partitions {
         cache.queues.get(queue).cloned()
     }
 
-    /// Caches the partitions of a queue with this shard count.
     pub(crate) fn set(&self, queue: &QueueName, shards: u16) -> Arc<QueuePartitions> {
         let partitions = Arc::new(self.make(queue, shards));
         lock(&self.cache).queues.insert(queue.clone(), Arc::clone(&partitions));
         partitions
     }
 
-    /// Whether a queue is known to have shards.
     pub(crate) fn is_sharded(&self, queue: &QueueName) -> bool {
         lock(&self.cache).queues.get(queue).is_some_and(|partitions| !partitions.is_single())
     }
@@ -119,19 +113,16 @@ impl Partitions {
         lock(&self.cache).established.contains(queue)
     }
 
-    /// Records that a queue's stored shard count is this process's setting.
     pub(crate) fn establish(&self, queue: &QueueName) {
         lock(&self.cache).established.insert(queue.clone());
     }
 
-    /// Makes the partitions of a queue with this shard count.
     pub(crate) fn make(&self, queue: &QueueName, shards: u16) -> QueuePartitions {
         let partition = |shard| Arc::new(self.layout.partition(queue, shards, shard));
         QueuePartitions { all: (0..shards).map(partition).collect() }
     }
 
-    /// The partition of a queue without shards. That of a sharded queue holds the stored layout, and its
-    /// channel is shared by all partitions.
+    /// Of a sharded queue, it holds the stored layout.
     pub(crate) fn unsharded(&self, queue: &QueueName) -> Arc<Partition> {
         let cached = lock(&self.cache).queues.get(queue).cloned();
         match cached {

@@ -8,10 +8,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::layout::MAX_SHARDS;
 
-/// The entry for all queues without their own.
 const ANY: &str = "*";
 
-/// The shard counts in the settings.
 #[derive(Debug, Default)]
 pub(crate) struct ShardSettings {
     named: BTreeMap<QueueName, u16>,
@@ -31,7 +29,7 @@ impl ShardSettings {
     }
 }
 
-/// Deserializes the setting. Errors name the queue, unlike serde's own.
+/// Errors name the queue, unlike serde's own.
 pub(crate) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
@@ -55,7 +53,7 @@ enum Number {
     Other(#[allow(dead_code, reason = "only its kind matters")] IgnoredAny),
 }
 
-/// Refuses shard counts out of range in a configuration made in code.
+/// Checks a configuration made in code.
 /// Errors: `Config` naming the queue.
 pub(crate) fn check(settings: &BTreeMap<QueueName, u16>) -> Result<()> {
     match settings.iter().find(|(_, shards)| !(1..=MAX_SHARDS).contains(*shards)) {

@@ -38,7 +38,6 @@ async fn the_history_has_at_most_as_many_jobs_as_its_limit() {
         assert!(server.command(&["PTTL", key]).int() >= 86_400_000);
     }
 
-    // A smaller limit applies at once, also to stored jobs.
     let backend = connect(&server, HistoryLimit::new(3, DAY)).await;
     assert_eq!(list(&backend, &queue(), JobState::Ended, 1_000).await.len(), 3);
 }

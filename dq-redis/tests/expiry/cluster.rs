@@ -48,13 +48,12 @@ async fn events_of_a_new_node_are_received() {
     let first = &cluster.nodes()[0];
     let url = format!("redis+cluster://{}", first.address());
     let backend = open(&RedisExpiryConfig::new(url)).await;
-    // The fixture's `listen` would wait for events, of which this node publishes none. The loop below
-    // skips the hints from new connections.
+    // The fixture's `listen` would wait for events, of which this node publishes none.
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
 
     let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();
     let port = first.port().to_string();
-    // A higher epoch, so that its claim to the slot wins.
+    // With a higher epoch, its claim to the slot wins.
     for command in
         [&["CLUSTER", "SET-CONFIG-EPOCH", "9"][..], &["CLUSTER", "MEET", "127.0.0.1", &port]]
     {
@@ -70,8 +69,7 @@ async fn events_of_a_new_node_are_received() {
         wait_until("the second node gets the slot", async || node.command(command).is_ok()).await;
     }
 
-    // The backend looks up the cluster's primaries every ten seconds, then subscribes to the new
-    // one.
+    // The backend looks up the cluster's primaries every ten seconds.
     let received = async {
         loop {
             expire(&second, &expiry_key("dq", FAR, "q")).await;

@@ -1,4 +1,4 @@
-//! Servers, backends and hints for the `redis-expiry` tests.
+//! Servers, backends and hints.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use dq_testkit::fixture::{TIMEOUT, retry, wait_until};
 
 use crate::common::queue;
 
-/// A due time that no test reaches and no other job has.
 pub(crate) const FAR: Timestamp = Timestamp::from_millis(9_000_000_000_000);
 
 pub(crate) fn server() -> Redis {
@@ -44,9 +43,8 @@ pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &str) -> String {
     format!("{{{prefix}}}:alarm:{}:{queue}", due.as_millis())
 }
 
-/// A backend's first listener, without the hints from new connections, which hide later ones.
-/// `Backend::listen` may return before the connections exist: it gives up after a while, and after
-/// a failed attempt.
+/// Skips the hints from new connections, which hide later ones. `Backend::listen` may return before
+/// the connections exist.
 pub(crate) async fn listen(backend: &RedisExpiryBackend) -> Wakeups {
     // With the event connections up, the first listener opens only the message connection.
     until_events_arrive(backend).await;
@@ -55,13 +53,13 @@ pub(crate) async fn listen(backend: &RedisExpiryBackend) -> Wakeups {
     wakeups
 }
 
-/// What `check` says about notifications. It says nothing if they work.
+/// `None` if notifications work.
 pub(crate) async fn finding(backend: &dyn Backend) -> Option<Finding> {
     let findings = backend.check().await;
     findings.into_iter().find(|found| found.code.starts_with("redis-expiry."))
 }
 
-/// Checks repeatedly: on a busy machine, one probe's event may be late.
+/// On a busy machine, one probe's event may be late.
 pub(crate) async fn until_events_arrive(backend: &dyn Backend) {
     wait_until("events of expired keys arrive", async || finding(backend).await.is_none()).await;
 }
@@ -70,7 +68,7 @@ pub(crate) async fn hint(wakeups: &mut Wakeups) -> Timestamp {
     tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("a hint arrives").due
 }
 
-/// Touches a key until it has expired, because the server alone finds expired keys late.
+/// The server alone finds expired keys late.
 pub(crate) async fn until_expired(server: &Redis, key: &str) {
     wait_until("the key has expired", async || server.command(&["TOUCH", key]).int() == 0).await;
 }

@@ -10,7 +10,6 @@ use crate::expiry::fixture::{
     until_expired,
 };
 
-/// The due times for which there are expiry keys, in order.
 fn expiry_keys(server: &Redis) -> Vec<i64> {
     let keys = server.command(&["KEYS", "{dq}:alarm:*:q"]);
     let due = |key: &dq_servers::Reply| key.text().split(':').nth(2).unwrap().parse().unwrap();
@@ -30,7 +29,7 @@ async fn an_expiry_key_wakes_only_listeners_of_its_prefix_and_queue() {
     let receipt = schedule(&backend, job().due(HOUR)).await;
     let key = expiry_key("dq", receipt.due, "q");
     assert_eq!(server.command(&["PEXPIRETIME", &key]).int(), receipt.due.as_millis());
-    // The test listens only after the native backend has published its own message.
+    // The native backend has published its own message before.
     let mut wakeups = listen(&backend).await;
 
     // If one of these wakes the listener, its hint comes before the last one.
@@ -44,7 +43,6 @@ async fn an_expiry_key_wakes_only_listeners_of_its_prefix_and_queue() {
     until_expired(&server, &key).await;
     assert_eq!(hint(&mut wakeups).await, receipt.due);
 
-    // Another program may set such a key.
     expire(&server, &expiry_key("dq", FAR, "q")).await;
     assert_eq!(hint(&mut wakeups).await, FAR);
 }

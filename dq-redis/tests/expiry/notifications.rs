@@ -8,8 +8,7 @@ use crate::expiry::fixture::{finding, open_and_configure, open_on, server, until
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// Waits until `check` reports this code. A probe waits a second for its event, which a busy machine
-/// may exceed.
+/// A probe waits a second for its event, which a busy machine may exceed.
 async fn until_found(backend: &dyn Backend, code: &str) -> Finding {
     poll(code, async || finding(backend).await.filter(|found| found.code == code)).await
 }
@@ -54,7 +53,6 @@ async fn configure_adds_letters_also_after_a_restart_and_keeps_those_that_are_se
     wait_until("it is configured again", is_configured).await;
 }
 
-/// Hosted servers often have no CONFIG. `tests/faults/rights.rs` has users without the right to it.
 #[tokio::test]
 async fn a_server_that_cannot_be_configured_is_a_finding_and_not_an_error() {
     let server = Redis::options().set("rename-command CONFIG", "\"\"").start();

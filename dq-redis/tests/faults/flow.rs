@@ -1,4 +1,4 @@
-//! Every call of a backend, to find out which rights it needs. The functions panic if a call fails.
+//! Every call of a backend, for the tests of rights. The functions panic if a call fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ fn new_name() -> String {
     format!("flow{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Makes every call common to all backends, on a new queue. Waits at most `max_wait` per wake-up.
+/// Uses a new queue. Waits at most `max_wait` per wake-up.
 pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     let name = new_name();
     let (queue, name) = (queue(&name), name.as_str());
@@ -31,7 +31,6 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = job(name).payload(vec![b'x'; 9_000]);
     backend.schedule(vec![first, waits.clone(), dies, large]).await.unwrap();
-    // A late subscription is one more wake-up.
     let hint = async { while wakeups.next().await.due.as_millis() <= 0 {} };
     tokio::time::timeout(max_wait, hint).await.expect("a wake-up");
     assert!(backend.get(&by_key(&queue, "k")).await.unwrap().is_some());
@@ -67,8 +66,7 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     assert!(findings.iter().all(|found| found.code != "redis.unreachable"), "{findings:?}");
 }
 
-/// Makes the Redisson backend's own calls, with `java_visibility=approximate` and
-/// `java_visibility=exact`. Server commands replace Java's clients.
+/// Makes the Redisson backend's own calls. Server commands replace Java's clients.
 pub(crate) async fn flow_beside_java(
     redis: &Redis,
     approximate: &Arc<dyn Backend>,

@@ -15,7 +15,6 @@ use crate::faults::fixture::{
     queue, stats,
 };
 
-/// A partition's keys; scripts/library/keys.lua describes their contents.
 const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",

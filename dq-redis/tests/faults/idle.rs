@@ -7,8 +7,8 @@ use dq_servers::{Redis, RedisCluster};
 use crate::common::command_calls;
 use crate::faults::fixture::{TestRunner, open, queue, wait_until};
 
-/// Client commands since the server started. A script counts as one command. The tests' own client
-/// sends none of these, except PING when the server starts.
+/// A script counts as one command. The tests' own client sends none of these, except PING when the
+/// server starts.
 fn commands_sent(redis: &Redis) -> u64 {
     let by_client = ["eval", "evalsha", "sadd", "smembers", "subscribe", "ping"];
     let calls = command_calls(redis);
@@ -22,9 +22,7 @@ async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
     let _serving = TestRunner::start(&backend, &names).await;
     let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
-    // There is one channel per queue, and one for the schedules.
     wait_until("it listens", async || subscribed() == 101).await;
-    // The runner sweeps once a second; some calls come at the window's edges.
     let is_quiet = async |seconds| {
         let (began, before) = (Instant::now(), commands_sent(&redis));
         tokio::time::sleep(Duration::from_secs(seconds)).await;

@@ -17,7 +17,7 @@ use crate::faults::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
 
-/// The `ACL SETUSER` commands of a text, as words. `words[2]` is the user.
+/// `words[2]` is the user.
 fn acl_commands(text: &str) -> Vec<Vec<String>> {
     let words = |block: &str| {
         let (line, _) = block.split_once("```")?;
@@ -27,8 +27,8 @@ fn acl_commands(text: &str) -> Vec<Vec<String>> {
     text.split("ACL SETUSER").skip(1).filter_map(words).collect()
 }
 
-/// The command of lib.rs for this scheme, with the tests' queue names in place of `orders`. That of
-/// `redis-expiry` adds to that of `redis`.
+/// The command of lib.rs for this scheme, with the tests' queue names in place of `orders`. The
+/// command of `redis-expiry` adds to that of `redis`.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();
@@ -48,7 +48,6 @@ fn in_the_guide(ending: &str) -> Vec<String> {
     found.unwrap_or_else(|| panic!("no line of the guide ends with {ending}"))
 }
 
-/// The user and the password of a command.
 fn login(words: &[String]) -> (&str, &str) {
     let password = words.iter().find_map(|word| word.strip_prefix('>'));
     (&words[2], password.expect("a password"))
@@ -69,8 +68,7 @@ fn prepare(scheme: &str) -> (Redis, String) {
     (redis, url)
 }
 
-/// A backend for each `java_visibility` that needs other rights. `configure` and `shards`, which
-/// need more rights, are not set.
+/// A backend for each `java_visibility` that needs other rights, without `configure` and `shards`.
 struct Backends(Vec<Arc<dyn Backend>>);
 
 impl Backends {
@@ -86,8 +84,8 @@ impl Backends {
         Self(backends)
     }
 
-    /// Makes the calls in `whole_flow` and this scheme's own calls. Leaves out `forecast`,
-    /// `announce`, `runners`, removing dead jobs, and all verdicts except done and dead.
+    /// Leaves out `forecast`, `announce`, `runners`, removing dead jobs, and all verdicts except
+    /// done and dead.
     async fn flow(&self, scheme: &str, redis: &Redis, max_wait: Duration) {
         whole_flow(&self.0[0], max_wait).await;
         match scheme {
@@ -100,15 +98,13 @@ impl Backends {
 
 const USUAL: &str = "+@all -@admin -@dangerous";
 
-/// Creates a user with the usual restriction, all keys and all channels. Returns the URL's login
-/// part.
+/// Allows all keys and channels. Returns the URL's login part.
 fn set_restricted_user(redis: &Redis, denied: &[&str]) -> &'static str {
     let words = format!("ACL SETUSER app reset on >secret1 ~* &* {USUAL} {}", denied.join(" "));
     set_user(redis, &words.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     "app:secret1@"
 }
 
-/// Expects one finding: the user may not read the server's settings.
 async fn assert_settings_are_unknown(backend: &Arc<dyn Backend>) {
     let findings = backend.check().await;
     let [finding] = &findings[..] else { panic!("{findings:?}") };
@@ -166,7 +162,7 @@ async fn the_usual_restriction_is_enough_with_sentinel_and_cluster() {
     }
 }
 
-/// The backend works without these commands; only `check` sends some of them.
+/// Only `check` sends some of these commands.
 #[tokio::test]
 async fn each_optional_command_may_be_denied() {
     for scheme in SCHEMES {

@@ -1,6 +1,5 @@
-//! The stored form of jobs, ended jobs, pinned ids and announcements: data that the first release wrote
-//! reads the same today. A line of `native.txt` or `redisson.txt` is a command, a key, and the command's
-//! arguments in hex.
+//! Data that the first release wrote reads the same today. A line of `native.txt` or `redisson.txt`
+//! is a command, a key, and arguments in hex.
 
 use std::time::Duration;
 
@@ -47,8 +46,8 @@ async fn get(backend: &dyn Backend, n: u8) -> JobView {
     backend.get(&JobRef::new(queue(), id(n))).await.unwrap().unwrap()
 }
 
-/// Reads what a process named `web-3` left of five jobs with the ids 1 to 5 and the keys `order-1` to
-/// `order-5`: done and pinned, skipped, retried, running, and dead.
+/// A process named `web-3` left five jobs with the ids 1 to 5 and the keys `order-1` to `order-5`:
+/// done and pinned, skipped, retried, running, and dead.
 async fn read(backend: &dyn Backend, token: FencingToken) {
     let queue = queue();
     let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);

@@ -107,8 +107,7 @@ async fn a_redisson_queue_is_imported_completely() {
         report.rejected.iter().any(|(reason, count)| reason.contains("`string`") && count == 2)
     );
     assert!(report.rejected.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
-    // Left: two waiting entries, one also in the order list; an entry only in the order list; a
-    // payload in the destination list.
+    // Left: two waiting entries, one also in the order list; an entry only there; a payload.
     assert_eq!(queue.counts(), [2, 2, 1, 0]);
 
     let mut ran = target.run_due().await;
@@ -178,7 +177,6 @@ async fn a_crash_at_any_step_neither_loses_nor_doubles_jobs() {
         assert_eq!(sorted(ran), all, "crash at {crash:?}");
         assert_eq!(queue.counts(), [0; 4]);
         if survived {
-            // Every step was interrupted: there are more than 15.
             assert!(crash.0 > 15, "only {} steps", crash.0);
             return;
         }
@@ -235,7 +233,6 @@ async fn an_unusable_source_is_refused_and_unchanged() {
     let error = Target::new().await.dq.import(source).await.unwrap_err();
     assert_eq!((error.kind(), error.failed_operation()), (ErrorKind::Incompatible, "import"));
 
-    // The journal's key has another type: nothing is taken.
     redis.command(&["SET", "dq_import:{wrong}", "x"]);
     redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();

@@ -48,7 +48,6 @@ async fn queues_that_get_shards_or_lose_them_are_still_claimed() {
     let cluster = RedisCluster::start(3);
     let single = Redis::start();
     for server in [single.url(), format!("redis+cluster://{}", cluster.nodes()[0].address())] {
-        // Its settings name no shards.
         let ours = connect(server.clone(), &[]).await;
         assert!(claim(&ours, 9, LEASE).await.jobs.is_empty());
         for shards in [4, 1, 3] {
@@ -81,7 +80,6 @@ async fn the_limits_of_the_claim_and_the_order_of_the_wants_hold() {
     let none: Vec<Want> = names().iter().map(|name| Want::new(queue(name), 0, LEASE)).collect();
     let polled = backend.claim(ClaimParams::new(&none, 0, "worker")).await.unwrap();
     assert!(polled.jobs.is_empty() && polled.next_due.unwrap() <= polled.now);
-    // The remaining jobs among each queue's first two.
     let rest = claim(&backend, 2, LEASE).await;
     assert_eq!(rest.jobs.len(), 2 * (QUEUES - 2) + 2);
 }
@@ -147,8 +145,7 @@ async fn an_index_that_is_lost_or_of_another_type_loses_no_job() {
     assert!(foreign.cause.contains(INDEX), "{foreign}");
 }
 
-/// After any call sequence, the index lists every queue with claimable jobs, early enough for the
-/// claims of all processes.
+/// After any calls, the index lists every queue with claimable jobs, early enough.
 #[tokio::test]
 async fn the_index_is_never_late() {
     let server = Redis::start();

@@ -1,6 +1,3 @@
-//! `schedule` refuses payloads the codec cannot write. Jobs with payloads it cannot read become
-//! dead.
-
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 
 use crate::common::{HOUR, list, queue};
@@ -41,7 +38,7 @@ async fn a_job_whose_payload_the_codec_cannot_read_is_dead_with_its_bytes_and_th
         assert_eq!(dead[0].job.payload, payload, "its bytes are unchanged");
         let (reason, _) = dead[0].dead.clone().unwrap();
         assert_eq!(reason.kind, DeadKind::Undecodable);
-        // Only Java can read such objects, so the remedy is another codec on both sides.
+        // Only Java can read such objects: the remedy is another codec on both sides.
         assert!(reason.message.contains("choose the codec `json`"), "{}", reason.message);
     }
 }

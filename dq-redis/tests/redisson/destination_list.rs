@@ -1,5 +1,4 @@
-//! The destination list, from which Java's `take()` pops. Its payloads are due jobs for Rust too,
-//! and due jobs are transferred to it for Java.
+//! The destination list, from which Java's `take()` pops.
 
 use std::time::Duration;
 
@@ -36,7 +35,6 @@ async fn watching_the_list_removes_nothing_even_if_connections_break() {
     fixture.redis.command(&["RPUSH", DESTINATION, "a", "b"]);
     tokio::time::timeout(MAX_WAIT, first.next()).await.unwrap();
     tokio::time::timeout(MAX_WAIT, second.next()).await.unwrap();
-    // All connections break, including the watches; the list is unchanged.
     fixture.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let list = fixture.redis.command(&["LRANGE", DESTINATION, "0", "-1"]);
     let elements: Vec<String> = list.list().iter().map(dq_servers::Reply::text).collect();
@@ -52,7 +50,6 @@ async fn payloads_in_the_list_are_ready_jobs_and_retried_natively() {
     let jobs = fixture.claim(2).await;
     assert_eq!([&jobs[0].job.payload, &jobs[1].job.payload], ["a", "b"]);
     assert_ne!(jobs[0].job.id, jobs[1].job.id);
-    // A retried job is native: Java clients cannot take it.
     settle(&*fixture.backend, &jobs[0], Verdict::retry(Due::NOW, "a reason")).await;
     assert_eq!(fixture.len("LLEN", DESTINATION), 1);
     let again = fixture.claim(10).await;

@@ -1,4 +1,4 @@
-//! A server with a `redisson` backend, the queue's key names, and Java clients' commands.
+//! A server with a `redisson` backend, its key names, and Java clients' commands.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use dq_testkit::fixture::done_settlements;
 
 use crate::common;
 
-/// A server and a backend on it.
 pub(crate) struct Fixture {
     pub(crate) redis: Redis,
     pub(crate) backend: Arc<dyn Backend>,
@@ -24,8 +23,8 @@ impl Fixture {
         Self { redis, backend }
     }
 
-    /// Adds an entry as `offer` does in Redisson 3.21.1 and newer: a member in the sorted set,
-    /// repeated in the order list. Its id is `n` in eight bytes. Returns the member.
+    /// Adds an entry as `offer` does in Redisson 3.21.1 and newer. Its id is `n` in eight bytes.
+    /// Returns the member.
     pub(crate) fn java_offers(&self, n: u64, due: i64, payload: &[u8]) -> Vec<u8> {
         let mut member = vec![8];
         member.extend(n.to_be_bytes());
@@ -49,7 +48,6 @@ impl Fixture {
         common::claim(&*self.backend, max).await.jobs
     }
 
-    /// Claims jobs and settles them as done.
     pub(crate) async fn drain(&self, max: usize) -> Vec<LeasedJob> {
         let claimed = common::claim(&*self.backend, max).await;
         self.backend.settle(&done_settlements(&claimed)).await.unwrap();
@@ -64,7 +62,6 @@ pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
     backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap()
 }
 
-/// Opens a backend with settings that a URL cannot have.
 pub(crate) async fn open_with(
     redis: &Redis,
     set: impl FnOnce(&mut RedissonConfig),

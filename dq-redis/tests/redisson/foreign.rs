@@ -12,7 +12,6 @@ use dq_testkit::fixture::claim_for;
 use crate::common::{ForeignKey, HOUR, by_key, list, purge, queue, replay_all, settle};
 use crate::redisson::fixture::{DESTINATION, Fixture, INDEX, ORDER, TIMEOUT, job, job_in, keyed};
 
-/// A queue key unknown to Redisson.
 fn native_key(kind: &str) -> String {
     format!("dq:{kind}:{{q}}")
 }
@@ -21,7 +20,7 @@ async fn claim(fixture: &Fixture, names: &[&str]) -> Result<Claimed> {
     claim_for(&*fixture.backend, names, 20, HOUR).await
 }
 
-/// The table says for each key whether `claim` uses it, and whether scheduling a keyed job does.
+/// Says for each key whether `claim` uses it, and whether scheduling a keyed job does.
 async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
     let exact = options.contains("exact");
     let fixture = Fixture::with(options).await;
@@ -91,7 +90,6 @@ async fn a_key_of_another_type_stops_only_its_queue() {
     each_key_of_another_type_stops_only_its_queue("?java_visibility=exact").await;
 }
 
-/// The claim fails before it takes anything, although the destination list alone could fill it.
 #[tokio::test]
 async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_type() {
     let fixture = Fixture::with("").await;
@@ -125,7 +123,6 @@ async fn entries_that_are_no_members_are_quarantined_and_reported() {
         }
         taken.sort();
         assert_eq!(taken, ["java", "ours"], "{options}");
-        // A listing quarantines members that are never due.
         assert!(list(&*fixture.backend, &queue(), JobState::Scheduled, 1).await.is_empty());
         let findings = fixture.backend.check().await;
         let finding = findings.iter().find(|found| found.code == "redis.strays").unwrap();
@@ -153,7 +150,7 @@ async fn scores_that_are_no_whole_numbers_are_rounded_up_and_hold_up_no_job() {
     }
     let taken = fixture.drain(9).await;
     assert_eq!(taken.len(), 2);
-    // A job is found by its id first: this searches the queue and must also correct the score.
+    // This searches the queue and must also correct the score.
     let id = dq_core::JobId::from_bytes(*b"\0\0\0\0\0\0\0\x01redisson");
     let view = fixture.backend.get(&JobRef::new(queue(), id)).await.unwrap().unwrap();
     assert_eq!(view.job.payload, "1");
@@ -219,7 +216,6 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
         let answer = fixture.backend.schedule(vec![keyed(HOUR, "new", key)]).await.unwrap();
         assert!(matches!(answer[..], [Scheduled::Created(_)]), "{key}: {answer:?}");
     }
-    // Keys are lost with the index entries; the ids are in the members.
     let taken = fixture.drain(9).await;
     let ids: HashSet<_> = taken.iter().map(|leased| leased.job.id).collect();
     assert_eq!(ids, HashSet::from(due_jobs.map(|job| job.id)));
@@ -241,7 +237,6 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
 #[tokio::test]
 async fn members_with_equal_ids_do_not_replace_each_other() {
     let fixture = Fixture::with("").await;
-    // Java draws random ids; another program may copy them.
     fixture.java_offers(1, 1_000, b"one");
     fixture.java_offers(1, 1_000, b"two");
     let both = fixture.claim(9).await;
@@ -287,7 +282,7 @@ async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the
     let fixture = Fixture::with("").await;
     let past = dq_core::Timestamp::from_millis(1_000);
     fixture.schedule(vec![keyed(past, "taken", "k"), keyed(past, "taken", "l")]).await;
-    // Java's transfer and take remove both, too.
+    // Java's transfer and take remove both.
     fixture.redis.command(&["DEL", TIMEOUT]);
     let _foreign = ForeignKey::replace(&fixture.redis, &native_key("key"));
     let error = fixture.backend.schedule(vec![job(HOUR, "x")]).await.unwrap_err();

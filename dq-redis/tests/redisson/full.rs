@@ -1,5 +1,4 @@
-//! On a server with full memory, `schedule` fails and stores nothing; claims and settlements still
-//! work.
+//! With full memory, `schedule` stores nothing; claims and settlements still work.
 
 use dq_core::{Due, ErrorKind, Scheduled};
 
@@ -30,8 +29,7 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
         for n in 0..20 {
             fixture.java_offers(n, 1_000, b"java");
         }
-        // Entries that are no jobs count as ready until a claim drops them, which must also work
-        // without memory.
+        // Entries that are no jobs count as ready until a claim drops them, also without memory.
         fixture.redis.command(&["ZADD", TIMEOUT, "1", "no member"]);
         fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
         fixture.redis.command(&["ZADD", "dq:due:{q}", "1", "no job"]);

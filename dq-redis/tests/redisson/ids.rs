@@ -1,6 +1,4 @@
-//! Ids and queue names. The backend finds jobs offered by Java by id, and refuses colliding ids as
-//! far as the store can tell. In a cluster, it refuses queue names with keys in different slots.
-//! One call may repeat an id.
+//! Ids, and queue names with keys in different slots.
 
 use dq_core::{
     BrowseParams, Cancelled, Due, ErrorKind, JobId, JobRef, JobState, NewJob, OnConflict,
@@ -116,7 +114,7 @@ async fn an_id_that_shares_its_handle_with_another_is_refused() {
     refused(vec![second.clone()]).await;
 }
 
-/// The member index is by member id, so the script that stores the second does not find the first.
+/// The scripts' index is by member id: the script that stores the second does not find the first.
 #[tokio::test]
 async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id() {
     let fixture = Fixture::with("").await;
@@ -137,7 +135,6 @@ async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id
     assert_eq!(stats.stored(), 0);
 }
 
-/// Stores a job with the key `k` and makes it a waiting native job.
 async fn native_job(fixture: &Fixture) -> NewJob {
     let job = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
     fixture.schedule(vec![job.clone()]).await;

@@ -58,7 +58,6 @@ async fn index_entries_of_jobs_that_java_took_are_removed() {
     fixture.schedule((0..300).map(|_| job(past, "taken")).collect()).await;
     fixture.schedule(vec![keyed(past, "taken", "k")]).await;
     assert_eq!(fixture.len("HLEN", INDEX), 301);
-    // Java's transfer and take remove all members, too.
     fixture.redis.command(&["DEL", TIMEOUT]);
     let again = fixture.backend.schedule(vec![keyed(HOUR, "new", "k")]).await.unwrap();
     assert!(matches!(again[0], Scheduled::Created(_)), "the key is free: {again:?}");

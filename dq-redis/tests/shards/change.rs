@@ -1,5 +1,4 @@
-//! A queue's shard count changes only when a call stores jobs while the queue is empty. All other
-//! calls use the stored count.
+//! A queue's shard count changes only when a call stores jobs while the queue is empty.
 
 use std::time::Duration;
 
@@ -22,8 +21,7 @@ fn server_of(topology: Topology, key: &str) -> &'static Redis {
     }
 }
 
-/// A waiting, a leased and a dead job each prevent a change, with or without shards. `first` has
-/// the stored count in its settings, `other` another one.
+/// `first` has the stored count in its settings, `other` another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_refused_while_the_queue_holds_jobs() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -53,8 +51,7 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
     }
 }
 
-/// A process configured with another count cannot store jobs, and `check` says why. Its other calls
-/// see the queue's one job.
+/// `check` says why. Other calls see the queue's one job.
 async fn assert_only_schedule_is_refused(
     other: &dq_redis::RedisBackend,
     queue: &QueueName,
@@ -101,9 +98,7 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
     }
 }
 
-/// If another process has changed the count since, the first one cannot store jobs, even if it has
-/// only read jobs while the count matched its settings. This prevents two settings from changing it
-/// in turns.
+/// Even a process that has only read jobs while the count matched its settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -124,14 +119,12 @@ async fn a_process_does_not_change_the_number_back() {
     }
 }
 
-/// An operator deletes all data while a process stays connected and continues with its cached
-/// count.
+/// A process stays connected and continues with its cached count.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_is_stored_again_after_a_flush() {
     let redis = Redis::start();
     let queue = queue();
     let four = process_at(redis.url(), &queue, Some(4)).await;
-    // Has read the count; its settings have none.
     let follower = process_at(redis.url(), &queue, None).await;
     let jobs = || keyed(&queue, 30);
     for flushed_by in [&four, &follower] {
@@ -150,7 +143,7 @@ async fn the_number_is_stored_again_after_a_flush() {
     }
 }
 
-/// After a flush, another process has stored jobs without knowing the count.
+/// Another process has stored jobs without knowing the count.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_cannot_be_stored_again_is_reported() {
     let redis = Redis::start();
@@ -202,7 +195,7 @@ async fn the_number_of_a_paused_queue_does_not_change() {
     }
 }
 
-/// The backend refuses a change because it loses ids pinned in the old count's partitions.
+/// Pins are in the old count's partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_does_not_change_while_ids_are_pinned() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -222,7 +215,6 @@ async fn the_number_does_not_change_while_ids_are_pinned() {
         }
     }
 
-    // A pin that has ended prevents nothing.
     let queue = queue();
     let one = process(Topology::Server, &queue, None).await;
     let four = process(Topology::Server, &queue, Some(4)).await;
@@ -249,7 +241,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),
             };
-            // Step 1 of change 2 closes a partition with this marker; see
+            // Step 1 of change 2 closes a partition with this marker: see
             // scripts/library/access.lua.
             for tag in &tags {
                 let leases = format!("{{{tag}}}:lease:{queue}");

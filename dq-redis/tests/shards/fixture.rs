@@ -40,12 +40,10 @@ pub(crate) fn cluster() -> &'static RedisCluster {
     CLUSTER.get_or_init(|| RedisCluster::start(3))
 }
 
-/// A queue with a new name.
 pub(crate) fn queue() -> QueueName {
     QueueName::new(Entropy::from_os().job_id(SystemClock.now()).to_string()).unwrap()
 }
 
-/// A process with this shard count in its settings.
 pub(crate) async fn process(
     topology: Topology,
     queue: &QueueName,
@@ -72,7 +70,6 @@ pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> 
     job
 }
 
-/// Jobs with the keys 0, 1, … that are due at once.
 pub(crate) fn keyed(queue: &QueueName, count: usize) -> Vec<NewJob> {
     (0..count).map(|n| job(queue, Some(&n.to_string()), Due::NOW)).collect()
 }
@@ -92,7 +89,6 @@ pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict:
     assert_eq!(answers, vec![Settled::Accepted; taken.len()]);
 }
 
-/// How many live jobs have each key.
 pub(crate) async fn live_by_key(
     process: &RedisBackend,
     queue: &QueueName,
@@ -106,8 +102,7 @@ pub(crate) async fn live_by_key(
     live
 }
 
-/// The call must have failed because the queue's shard count differs from the settings. The error
-/// must name the queue, both counts and the remedy.
+/// The error must name the queue, both counts and the remedy.
 #[track_caller]
 pub(crate) fn assert_refused<T>(answer: Result<T>, queue: &QueueName, stored: u16, setting: u16) {
     let Err(error) = answer else { panic!("the call succeeded") };

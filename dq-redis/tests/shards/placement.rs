@@ -1,5 +1,4 @@
-//! The shard in which a queue's jobs are stored and found. A queue without shards stores nothing about
-//! shards. The behaviour suite tests calls of processes with equal settings; here they differ.
+//! The behaviour suite tests calls of processes with equal settings; here they differ.
 
 use dq_core::{
     Backend, Cancelled, Due, JobRef, JobState, NewJob, Operation, QueueName, Renewal, Renewed,
@@ -63,7 +62,7 @@ async fn listings_merge_shards_in_order() {
     purge(&two, &queue).await;
 }
 
-/// The process that stores the jobs has the shard count in its settings, the other has not.
+/// The process `four` has the shard count in its settings, `other` has not.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_finds_jobs_in_their_shards() {
     for topology in [Topology::Server, Topology::Cluster] {

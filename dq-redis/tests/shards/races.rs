@@ -21,8 +21,8 @@ async fn a_key_is_live_once_on_a_server_and_a_cluster() {
     tokio::join!(a_key_is_live_once(Topology::Server), a_key_is_live_once(Topology::Cluster));
 }
 
-/// Processes with different counts begin to schedule the same keys in an empty queue. One count
-/// wins, processes with another count get errors, and each key is created once.
+/// Processes begin to schedule the same keys in an empty queue. One count wins, processes with
+/// another count get errors, and each key is created once.
 async fn a_key_is_live_once(topology: Topology) {
     let queue = queue();
     let observer = process(topology, &queue, None).await;
@@ -108,7 +108,6 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     for (number, shards) in [3, 1, 5, 2].into_iter().cycle().take(CHANGES).enumerate() {
         let changer = process(topology, &queue, Some(shards)).await;
         let mut turns = 0;
-        // The first call on the empty queue changes the count; later calls race like the users.
         while turns < 5 {
             assert!(Instant::now() < deadline, "change {number} does not succeed");
             match hold_key(&changer, &queue, &holders).await {
@@ -126,8 +125,8 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
 }
 
-/// Schedules a job unless the key is live, then cancels the job it created. `holders` counts the
-/// processes in between. Returns whether it created a job.
+/// `holders` counts the processes between creating and cancelling. Returns whether this call
+/// created a job.
 async fn hold_key(
     process: &RedisBackend,
     queue: &QueueName,
@@ -156,7 +155,6 @@ async fn replays_race_with_producers_on_a_server_and_a_cluster() {
     );
 }
 
-/// Replays dead jobs while their keys are scheduled: each key becomes live once.
 async fn replays_race_with_producers(topology: Topology) {
     let queue = queue();
     let three = process(topology, &queue, Some(3)).await;
@@ -175,8 +173,7 @@ async fn replays_race_with_producers(topology: Topology) {
         }
         created
     };
-    // Some keys are taken before the replays begin, and one is left until they end, so both sides
-    // get some.
+    // Both sides get some keys: some are taken before the replays begin, and one is left.
     let mut created = create(0..KEYS / 3).await;
     let operators = [None, Some(3)].map(|shards| {
         let queue = queue.clone();

@@ -1,11 +1,10 @@
-//! Detects which codec wrote an unreadable payload, so that the error can name the codec to choose.
+//! Detects which codec wrote an unreadable payload: the error names the codec to choose.
 
 use dq_core::Error;
 
 use super::error::codec_error;
 use super::json_tree::is_json;
 
-/// The error for a payload that the codec of this name cannot read.
 pub(super) fn wrong_codec(codec: &str, bytes: &[u8]) -> Error {
     let (found, remedy) = detect(codec, bytes);
     codec_error(
@@ -54,8 +53,7 @@ fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
         _ if std::str::from_utf8(bytes).is_ok_and(is_text) => {
             ("it is text", "choose the codec `string`")
         }
-        // FST's tags: 0 for an object, and -19 to -1 for null, strings, numbers, arrays and the
-        // like.
+        // FST's tags: 0 for an object, and -19 to -1 for null, strings, numbers and arrays.
         [0x00 | 0xed..=0xff, ..] => ("it looks like the format of FstCodec", CHANGE_JAVA),
         _ => ("its format is unknown", "choose the codec `raw` and decode it yourself"),
     }

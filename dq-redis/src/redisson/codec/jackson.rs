@@ -20,7 +20,7 @@ use super::json_tree::{CLASS_FIELD, array, fields, items, object, parse, quoted}
 
 const LIST: &str = "java.util.ArrayList";
 
-/// Maximum nesting depth, the same as serde_json's limit.
+/// The same as serde_json's limit.
 const MAX_DEPTH: usize = 128;
 
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
@@ -37,7 +37,6 @@ pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     Ok(out.into())
 }
 
-/// Writes a value without the names of Java classes.
 fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
     let depth = next_level(depth)?;
     match value.as_bytes().first() {
@@ -63,7 +62,7 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
     }
 }
 
-/// The position of a value, by which Jackson requires its type.
+/// The position decides whether Jackson requires a type.
 #[derive(Clone, Copy)]
 enum Position<'a> {
     Top {
@@ -76,7 +75,6 @@ enum Position<'a> {
     Element,
 }
 
-/// Writes a value with the Java classes that Jackson requires at this position.
 fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) -> Result<()> {
     let depth = next_level(depth)?;
     match value.as_bytes().first() {
@@ -139,21 +137,18 @@ fn next_level(depth: usize) -> Result<usize> {
     })
 }
 
-/// Whether Java writes this number as a `Long`. Java's `contains` and `remove` compare bytes, so this
-/// codec must write it in the same way.
+/// Whether Java writes this number as a `Long`. Java's `contains` and `remove` compare bytes.
 fn is_long(number: &str) -> bool {
     number.parse::<i64>().is_ok_and(|number| i32::try_from(number).is_err())
 }
 
-/// Returns the class (as JSON) and the value of a pair like `["java.util.Date", 1700000000000]`;
-/// `None` for any other list.
+/// Returns class (as JSON) and value of a pair like `["java.util.Date", 1700000000000]`.
 fn as_pair<'a>(items: &[&'a RawValue]) -> Option<(&'a str, &'a str)> {
     let [class, value] = items else { return None };
     let name = serde_json::from_str::<String>(class.get()).ok()?;
     is_class_name(&name).then(|| (class.get(), value.get()))
 }
 
-/// Writes a pair of this class (as JSON) and the value that `value` writes.
 fn typed(
     class: &str,
     out: &mut String,

@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 
 use super::error::codec_error;
 
-/// The field in which Jackson stores an object's Java class.
 pub(super) const CLASS_FIELD: &str = "@class";
 
 pub(super) fn check(bytes: &[u8]) -> serde_json::Result<()> {
@@ -20,7 +19,6 @@ pub(super) fn is_json(bytes: &[u8]) -> bool {
     check(bytes).is_ok()
 }
 
-/// Makes a JSON string of a text.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -29,7 +27,6 @@ pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<&str> {
     serde_json::from_slice::<&RawValue>(bytes).map(RawValue::get)
 }
 
-/// Writes a list, with `each` for the items.
 pub(super) fn array(
     items: &[&RawValue],
     out: &mut String,
@@ -46,7 +43,7 @@ pub(super) fn array(
     Ok(())
 }
 
-/// Writes an object, with `class` (a JSON string) as its first field and `each` for the values.
+/// `class` is a JSON string.
 pub(super) fn object<'a>(
     class: Option<String>,
     fields: impl Iterator<Item = &'a (String, &'a RawValue)>,
@@ -71,19 +68,16 @@ pub(super) fn object<'a>(
     Ok(())
 }
 
-/// Splits a list into its items.
 pub(super) fn items(array: &str) -> Result<Vec<&RawValue>> {
     serde_json::from_str(array).map_err(unreadable)
 }
 
-/// Splits an object into its fields, in order.
 pub(super) fn fields(object: &str) -> Result<Vec<(String, &RawValue)>> {
     let Fields(fields) = serde_json::from_str(object).map_err(unreadable)?;
     Ok(fields)
 }
 
-/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not. Only strings with
-/// an unpaired surrogate are such JSON.
+/// [`parse`] accepts strings with an unpaired surrogate, [`items`] and [`fields`] do not.
 fn unreadable(error: serde_json::Error) -> dq_core::Error {
     codec_error(
         "the payload is JSON with text that is not valid Unicode",

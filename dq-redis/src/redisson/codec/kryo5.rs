@@ -13,8 +13,7 @@
 //! | `Double` | 10, eight bytes, little-endian |
 //! | `byte[]` | 1, 0, the name `[B`, varint of the length plus one, the bytes |
 //!
-//! Handlers read a `byte[]` as a list of numbers, as serde does for `Vec<u8>`. `golden.rs` tests this
-//! codec with values that real clients wrote.
+//! Handlers read a `byte[]` as a list of numbers, as serde does for `Vec<u8>`.
 
 use bytes::Bytes;
 use dq_core::{Error, Result};
@@ -101,7 +100,7 @@ pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     })
 }
 
-/// Writes a value as this class; `None` if it does not fit.
+/// `None` if the value does not fit the class.
 fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match class {
@@ -141,7 +140,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     Ok(value.to_string().into())
 }
 
-/// Reads a value. `None` if Kryo did not write the bytes; an error if only Java can read them.
+/// `None` if Kryo did not write the bytes; an error if only Java can read them.
 fn read(rest: &mut &[u8]) -> Result<Option<Value>> {
     let Some(class) = rest.split_off_first() else { return Ok(None) };
     Ok(match *class {
@@ -201,7 +200,7 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// How many bytes of a varint hold 7 bits each. A ninth byte is the last one and holds 8 bits.
+/// A ninth byte is the last one and holds 8 bits.
 const MAX_SEVEN_BIT_BYTES: u32 = 8;
 
 fn write_varint(mut number: u64, out: &mut Vec<u8>) {

@@ -30,7 +30,7 @@ pub(super) fn write(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a text; `None` if Kryo did not write the bytes, or the text is `null` or not valid Unicode.
+/// `None` if Kryo did not write the bytes, or the text is `null` or not valid Unicode.
 pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
     if rest.first()? & HIGH == 0 {
         let end = rest.iter().position(|byte| byte & HIGH != 0)?;
@@ -58,12 +58,11 @@ fn read_unit(rest: &mut &[u8]) -> Option<u16> {
     })
 }
 
-/// Makes a continuation byte with the unit's lowest six bits.
 fn continuation(unit: u16) -> u8 {
     HIGH | (unit & 0x3f) as u8
 }
 
-/// Writes a varint: six bits in the first byte, whose high bit is set, then seven in each byte.
+/// Six bits in the first byte, whose high bit is set, then seven in each byte.
 fn write_len(len: u64, out: &mut Vec<u8>) {
     let first = HIGH | (len & 0x3f) as u8;
     let mut more = len >> 6;

@@ -1,5 +1,5 @@
-//! Codecs for Redisson payloads. Handlers read JSON, so every codec except `raw` translates between
-//! JSON and the Java codec's bytes.
+//! Codecs for Redisson payloads. Every codec except `raw` translates between the handlers' JSON and
+//! the Java codec's bytes.
 
 mod detect;
 mod error;

@@ -1,7 +1,4 @@
-//! The codecs `string` and `json`, whose payloads are plain text.
-//!
-//! `string` is `StringCodec`: a Java string in UTF-8 without quotes or length. `json` passes JSON
-//! unchanged, for `TypedJsonJacksonCodec` or JSON in a `StringCodec`.
+//! The codecs `string` (a Java string in UTF-8 without quotes or length) and `json` (unchanged).
 
 use bytes::Bytes;
 use dq_core::Result;
@@ -13,7 +10,7 @@ use super::json_tree::{check, quoted};
 pub(super) fn encode_string(payload: &Bytes) -> Result<Bytes> {
     match serde_json::from_slice::<String>(payload) {
         Ok(text) => Ok(text.into()),
-        // The parser's error is left out because it quotes the payload.
+        // The parser's error quotes the payload.
         Err(_) => Err(codec_error(
             "the payload is not a JSON string, and `StringCodec` writes only text",
             "choose the codec `json` for JSON documents inside strings",
