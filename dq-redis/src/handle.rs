@@ -1,17 +1,17 @@
-//! Makes handles. A *handle* is the short form of a job id under which Redis keeps a job.
+//! Handles: the short form of job ids under which Redis keeps jobs.
 //!
 //! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for 15 to 29. A job id
 //! has 16 bytes and occurs as both, so a handle has 14: the id's first 14 bytes, with the last two
 //! XORed with the id's last two bytes, its *tail*. The record holds the tail.
 //!
-//! The handle keeps an id's first 8 bytes, with time and counter. So one producer's handles are
-//! distinct and in id order. If two producers' ids have the same time and counter, their handles
-//! are equal with a probability of 2⁻⁴⁶. The tails in the records tell such ids apart, and
-//! scheduling the second into the same partition is an error.
+//! The handle keeps an id's first 8 bytes, with time and counter: one producer's handles are
+//! distinct and in id order. Two producers' ids with the same time and counter have equal handles
+//! with a probability of 2⁻⁴⁶. The tails in the records tell such ids apart, and scheduling the
+//! second into the same partition is an error.
 //!
 //! One exception: the Redisson layout uses the handle only from a job's first lease on. If two jobs
-//! with one handle wait there, and were not scheduled by the same call, neither is refused. The job
-//! claimed last gets another id, and keeps only its payload and due time.
+//! with one handle wait there, and were not scheduled by the same call, the one claimed last gets
+//! another id, and keeps only its payload and due time.
 
 use dq_core::JobId;
 

@@ -26,8 +26,7 @@
 //! backend; without it, the first use of such a queue fails.
 //!
 //! Two commands are optional. With `+info`, `check` sees the settings by which a server loses jobs.
-//! With `+hello`, connecting recognizes a Sentinel or a server that is too old, and the error says
-//! so.
+//! With `+hello`, connecting recognizes a Sentinel or a server that is too old.
 //!
 //! The Redisson backend needs the rights below. After Java's keys, list each queue name (here
 //! `orders`) and the schedule queue `dq.schedules`, which every runner looks at, each with your

@@ -1,14 +1,13 @@
-//! Pinned ids in sharded queues. A *pinned* id is that of an ended job; it is not stored again for a
-//! while.
+//! Pinned ids in sharded queues. A *pinned* id belongs to an ended job and is not stored again for
+//! a while.
 //!
 //! A pin is in its job's shard, where the schedule script looks for it. But a job with the same id
 //! and another key belongs to another shard. So scheduling asks all shards of a queue that ever had
 //! a job with an id to pin. A mark in the unsharded partition, set before the first such job,
 //! identifies the queue.
 //!
-//! The mark is read once a second, and asking for pins and storing jobs are two calls. So an id
-//! whose job ends meanwhile can be stored again with another key. With the same key it is in the
-//! same shard, whose script sees the pin.
+//! The mark is read once a second, and asking for pins and storing jobs are two calls. So if a job
+//! ends meanwhile, its id can be stored again with another key.
 
 use std::collections::HashMap;
 use std::time::Duration;

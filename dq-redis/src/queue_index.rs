@@ -2,9 +2,9 @@
 //!
 //! The queue index, a sorted set, says when to look at each queue (see `scripts/library/keys.lua`).
 //! A claim looks at the wanted queues that are due there, and updates their entries in the same
-//! calls. Sharded queues are not in the index; a claim always looks at them.
+//! calls. It always looks at sharded queues, which are not in the index.
 //!
-//! Every ten minutes and after each reconnect, a claim looks at all wanted queues. So a lost or
+//! Every ten minutes and after each reconnect, a claim looks at all wanted queues, so a lost or
 //! wrong index, which only other programs can cause, delays jobs for a limited time.
 
 use std::collections::HashMap;

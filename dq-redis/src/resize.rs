@@ -17,7 +17,6 @@ use crate::store::RedisBackend;
 
 const MAX_ATTEMPTS: u32 = 50;
 
-/// The longest pause before the third attempt. It doubles with each further attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,6 +25,8 @@ pub(crate) struct Attempts<'a> {
     clock: &'a dyn Clock,
     entropy: &'a Entropy,
     made: u32,
+    /// The longest pause before the next attempt.
+    pause: Duration,
 }
 
 impl Attempts<'_> {
@@ -41,9 +42,9 @@ impl Attempts<'_> {
         // The second attempt follows at once because the partitions were just looked up. A later
         // one means that other processes are changing the shard count, too. Random pauses keep the
         // processes from repeating their calls in step.
-        if let Some(doublings) = self.made.checked_sub(3) {
-            let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE);
-            self.clock.sleep(longest.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
+        if self.made > 2 {
+            self.clock.sleep(self.pause.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
         Ok(())
     }
@@ -99,7 +100,8 @@ impl Reason<'_> {
 
 impl RedisBackend {
     pub(crate) fn attempts(&self) -> Attempts<'_> {
-        Attempts { clock: &**self.link.clock(), entropy: &self.entropy, made: 0 }
+        let (clock, entropy) = (&**self.link.clock(), &*self.entropy);
+        Attempts { clock, entropy, made: 0, pause: FIRST_PAUSE }
     }
 
     /// Returns a queue's stored partitions, regardless of the settings.

@@ -1,12 +1,10 @@
 //! Claims due jobs.
 //!
 //! Each partition of a wanted queue becomes one *request*. A *group* is the requests that one
-//! script call can serve: all on a single server, one slot's in a cluster. The script answers an
-//! unusable partition with a *refusal*. A closed partition makes the claim look up the queue's
-//! partitions again. A key of another type makes it *refuse* the queue and go on with the others.
-//!
-//! The script leases a queue's oldest jobs of the partitions in its call. For several slots, see
-//! `slots.rs`.
+//! script call can serve: all on a single server, one slot's in a cluster (see `slots.rs`). The
+//! script answers an unusable partition with a *refusal*. A closed partition makes the claim look
+//! up the queue's partitions again. A key of another type makes it *refuse* the queue and go on
+//! with the others.
 
 mod slots;
 

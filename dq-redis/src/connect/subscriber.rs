@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -23,7 +24,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) trait OnMessage: Send + Sync + 'static {
     fn message(&self, channel: &str, payload: &[u8]);
     fn connected(&self);
-    fn disconnected(&self) {}
 }
 
 pub(crate) enum Source {
@@ -59,22 +59,32 @@ struct SubscribeRequest {
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
-    end: CancellationToken,
-    _end: DropGuard,
+    is_connected: Arc<AtomicBool>,
+    end: DropGuard,
 }
 
 impl Subscriber {
     pub(crate) fn start(source: Source, on_message: Arc<dyn OnMessage>) -> Self {
         let (requests, received) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
-        let task =
-            SubscriberTask { source, on_message, channels: HashSet::new(), requests: received };
+        let is_connected = Arc::new(AtomicBool::new(false));
+        let task = SubscriberTask {
+            source,
+            on_message,
+            is_connected: Arc::clone(&is_connected),
+            channels: HashSet::new(),
+            requests: received,
+        };
         tokio::spawn(end.clone().run_until_cancelled_owned(task.run()));
-        Self { requests, end: end.clone(), _end: end.drop_guard() }
+        Self { requests, is_connected, end: end.drop_guard() }
     }
 
     pub(crate) fn close(&self) {
-        self.end.cancel();
+        self.end.token().cancel();
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Acquire)
     }
 
     /// Returns after the server's confirmation or a failed attempt to connect. After a failure, the
@@ -90,6 +100,7 @@ impl Subscriber {
 struct SubscriberTask {
     source: Source,
     on_message: Arc<dyn OnMessage>,
+    is_connected: Arc<AtomicBool>,
     channels: HashSet<String>,
     requests: mpsc::UnboundedReceiver<SubscribeRequest>,
 }
@@ -110,12 +121,13 @@ impl SubscriberTask {
                         let server = self.source.shown();
                         tracing::info!(%server, "Redis: the connection for wake-ups is back");
                     }
+                    self.is_connected.store(true, Ordering::Release);
                     self.on_message.connected();
                     waiting.clear();
                     if self.receive(&mut sink, &mut stream).await.is_none() {
                         return;
                     }
-                    self.on_message.disconnected();
+                    self.is_connected.store(false, Ordering::Release);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_outage_logged, true) {

@@ -10,7 +10,7 @@ use dq_core::sync::lock;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::listener::{ExpiryEvents, NodeConnection};
+use super::listener::ExpiryEvents;
 use crate::connect::{Link, Source, Subscriber};
 use crate::error::unexpected;
 use crate::reply::Reply;
@@ -28,13 +28,7 @@ pub(super) struct Subscriptions {
     link: Arc<Link>,
     events: Arc<ExpiryEvents>,
     channel: String,
-    by_node: Mutex<HashMap<Node, Subscription>>,
-}
-
-#[derive(Debug, Clone)]
-struct Subscription {
-    subscriber: Arc<Subscriber>,
-    connection: Arc<NodeConnection>,
+    by_node: Mutex<HashMap<Node, Arc<Subscriber>>>,
 }
 
 impl Subscriptions {
@@ -48,18 +42,16 @@ impl Subscriptions {
     /// Subscribes at each unconnected node and waits up to [`CONNECT_TIMEOUT`]. The subscribers go
     /// on after that.
     pub(super) async fn connect(&self) {
-        let mut waiting: Vec<Subscription> = lock(&self.by_node).values().cloned().collect();
-        waiting.retain(|subscription| !subscription.connection.is_connected());
-        let connects = waiting
-            .iter()
-            .map(|subscription| subscription.subscriber.subscribe(vec![self.channel.clone()]));
+        let mut waiting: Vec<Arc<Subscriber>> = lock(&self.by_node).values().cloned().collect();
+        waiting.retain(|subscriber| !subscriber.is_connected());
+        let connects =
+            waiting.iter().map(|subscriber| subscriber.subscribe(vec![self.channel.clone()]));
         tokio::time::timeout(CONNECT_TIMEOUT, join_all(connects)).await.ok();
     }
 
     pub(super) fn all_connected(&self) -> bool {
         let by_node = lock(&self.by_node);
-        !by_node.is_empty()
-            && by_node.values().all(|subscription| subscription.connection.is_connected())
+        !by_node.is_empty() && by_node.values().all(|subscriber| subscriber.is_connected())
     }
 
     /// Connects; in a cluster, then reads its primaries every [`REFRESH`] and never returns.
@@ -98,9 +90,8 @@ impl Subscriptions {
             if !by_node.contains_key(node)
                 && let Some(source) = source(node)
             {
-                let connection = Arc::new(NodeConnection::new(Arc::clone(&self.events)));
-                let subscriber = Arc::new(Subscriber::start(source, Arc::clone(&connection) as _));
-                by_node.insert(node.clone(), Subscription { subscriber, connection });
+                let subscriber = Subscriber::start(source, Arc::clone(&self.events) as _);
+                by_node.insert(node.clone(), Arc::new(subscriber));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tests members and codecs against what real Redisson clients wrote. A line of
+//! Tests members and codecs with values of real Redisson clients. A line of
 //! `tests/interop/golden.txt` has the client's version, its codec, the typed value, and the member
 //! in hex, with `_` in place of the random id.
 

@@ -1,4 +1,4 @@
-//! The partitions of queues: which exist, where a job is, and what this process knows about them.
+//! The partitions of queues: which exist, where a job is, and a cache of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

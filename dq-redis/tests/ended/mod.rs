@@ -1,4 +1,4 @@
-//! Ended jobs: what the server keeps of them. The behaviour suite tests what callers see.
+//! The data of ended jobs on the server. The behaviour suite tests the calls.
 
 use std::time::Duration;
 

@@ -71,6 +71,7 @@ pub(crate) async fn flow_beside_java(
     redis: &Redis,
     approximate: &Arc<dyn Backend>,
     exact: &Arc<dyn Backend>,
+    max_wait: Duration,
 ) {
     let name = new_name();
     let queue = queue(&name);
@@ -82,7 +83,11 @@ pub(crate) async fn flow_beside_java(
         claimed
     };
 
+    // The destination list is watched.
+    let mut wakeups = approximate.listen(std::slice::from_ref(&queue)).await.unwrap();
+    while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
+    tokio::time::timeout(max_wait, wakeups.next()).await.expect("a wake-up");
     let claimed = claim_one(approximate).await;
     approximate.settle(&done_settlements(&claimed)).await.unwrap();
 

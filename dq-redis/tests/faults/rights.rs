@@ -89,7 +89,7 @@ impl Backends {
     async fn flow(&self, scheme: &str, redis: &Redis, max_wait: Duration) {
         whole_flow(&self.0[0], max_wait).await;
         match scheme {
-            "redisson" => flow_beside_java(redis, &self.0[0], &self.0[1]).await,
+            "redisson" => flow_beside_java(redis, &self.0[0], &self.0[1], max_wait).await,
             "redis-expiry" => flow_with_expiry(&self.0[0]).await,
             _ => {}
         }

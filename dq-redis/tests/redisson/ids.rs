@@ -135,18 +135,13 @@ async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id
     assert_eq!(stats.stored(), 0);
 }
 
-async fn native_job(fixture: &Fixture) -> NewJob {
-    let job = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
-    fixture.schedule(vec![job.clone()]).await;
-    let leased = fixture.claim(1).await.remove(0);
-    settle(&*fixture.backend, &leased, Verdict::Snooze(Due::from(HOUR))).await;
-    job
-}
-
 #[tokio::test]
 async fn a_native_job_that_a_call_has_replaced_and_stored_again_is_there() {
     let fixture = Fixture::with("").await;
-    let x = native_job(&fixture).await;
+    let x = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
+    fixture.schedule(vec![x.clone()]).await;
+    let leased = fixture.claim(1).await.remove(0);
+    settle(&*fixture.backend, &leased, Verdict::Snooze(Due::from(HOUR))).await;
     let y = keyed(Due::NOW, "y", "k").on_conflict(OnConflict::Replace);
     let jobs = vec![y.clone(), x.clone(), x.clone()];
     let answers = fixture.backend.schedule(jobs).await.unwrap();

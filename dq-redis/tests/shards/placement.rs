@@ -90,7 +90,7 @@ async fn every_call_finds_jobs_in_their_shards() {
         let cancelled = other.cancel(&targets).await.unwrap();
         assert_eq!(cancelled, [Cancelled::Cancelled, Cancelled::NotFound]);
 
-        // Leases: each process finds those of the other.
+        // Each process finds the other's leases.
         let taken = claim(&four, &queue, 100).await;
         assert_eq!(taken.len(), 39);
         let renewals: Vec<_> =

@@ -20,7 +20,7 @@ fn is_text(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t'))
 }
 
-/// Returns what the bytes look like, and the remedy.
+/// Returns a guess at the format, and the remedy.
 fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
     match bytes {
         [] => ("it is empty", "choose the codec `string`, or `raw` to handle it yourself"),

@@ -176,7 +176,7 @@ mod tests {
         String::from_utf8(out.into()).unwrap()
     }
 
-    // `golden.rs` tests what real clients wrote.
+    // `golden.rs` tests payloads of real clients.
     #[test]
     fn class_names_are_removed() {
         for (java, json) in [

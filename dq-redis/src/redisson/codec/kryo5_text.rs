@@ -62,7 +62,7 @@ fn continuation(unit: u16) -> u8 {
     HIGH | (unit & 0x3f) as u8
 }
 
-/// Six bits in the first byte, whose high bit is set, then seven in each byte.
+/// Six bits in the first byte, with the high bit, then seven in each byte.
 fn write_len(len: u64, out: &mut Vec<u8>) {
     let first = HIGH | (len & 0x3f) as u8;
     let mut more = len >> 6;
