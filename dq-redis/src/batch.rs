@@ -1,5 +1,5 @@
-//! Batch calls: routes *items*, each about one job, to their partitions, cuts each partition's
-//! items into *chunks* of one call each, and makes several calls at a time.
+//! Batch calls: routes *items*, each about one job, to their partitions, and cuts each partition's
+//! items into *chunks* of one call each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ pub(crate) const JOB_BYTES: usize = 64;
 /// Maximum calls of one batch that wait for a reply.
 const CONCURRENT_CALLS: usize = 8;
 
-/// One thing that a batch call does, like storing or cancelling one job.
+/// For example storing or cancelling one job.
 #[async_trait]
 pub(crate) trait Item: Send + Sync + Sized {
     type Answer: Send;
 
-    /// The call stores a new job, so the queue needs the shard count in the settings.
+    /// The item stores a new job, so the queue needs the shard count in the settings.
     const IS_NEW: bool = false;
 
     fn queue(&self) -> &QueueName;
@@ -156,8 +156,6 @@ impl RedisBackend {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Makes a request for each item's most likely partition, and requests for the partitions to
-    /// try afterwards.
     async fn route<'a, I: Item>(
         &self,
         items: &'a [I],

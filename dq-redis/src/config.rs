@@ -49,8 +49,6 @@ pub struct RedisConfig {
     /// count. To change the count of a queue that is never empty, use a new
     /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
     ///
-    /// In a cluster each claim makes at least one call per slot. It claims the oldest jobs that are
-    /// due when it begins.
     ///
     /// ```
     /// use dq_core::QueueName;
@@ -108,7 +106,6 @@ impl RedisConfig {
         }
     }
 
-    /// Errors: `Config` naming the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         shards::check(&self.shards)?;
@@ -117,8 +114,6 @@ impl RedisConfig {
     }
 }
 
-/// Other prefixes could make keys ambiguous.
-/// Errors: `Config`.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));

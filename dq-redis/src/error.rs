@@ -17,7 +17,7 @@ pub(crate) enum Effect {
 pub(crate) struct Origin {
     pub(crate) address: String,
     pub(crate) is_cluster: bool,
-    /// Whether the client finds the new primary after a failover, as with Sentinel and clusters.
+    /// Whether the client finds the new primary after a failover: with Sentinel and clusters.
     pub(crate) finds_primary: bool,
     pub(crate) tls: bool,
 }
@@ -157,7 +157,6 @@ fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     codes.iter().any(|known| code == *known || detail.contains(&format!("{known} ")))
 }
 
-/// Judges by the code, else by the client library's kind, else by the text.
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     use ErrorKind::{Config, Full, Incompatible, Internal, OutcomeUnknown, ReadOnly, Unavailable};
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
@@ -266,7 +265,6 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The stored format is newer than this version: see `format.rs`.
 pub(crate) fn too_old() -> Error {
     Error::new(
         ErrorKind::Incompatible,

@@ -30,7 +30,6 @@ pub(crate) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Counts an attempt and pauses before it.
     /// Errors: `Unavailable` after `MAX_ATTEMPTS`.
     pub(crate) async fn next(&mut self) -> Result<()> {
         self.made += 1;
@@ -40,8 +39,8 @@ impl Attempts<'_> {
                 .remedy("give the queue the same number of `shards` in every process"));
         }
         // The second attempt follows at once because the partitions were just looked up. A later
-        // one means that other processes are changing the shard count, too. Random pauses keep the
-        // processes from repeating their calls in step.
+        // one means that other processes are changing the count, too. Random pauses keep them out
+        // of step.
         if self.made > 2 {
             self.clock.sleep(self.pause.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
             self.pause = (self.pause * 2).min(MAX_PAUSE);
@@ -104,7 +103,7 @@ impl RedisBackend {
         Attempts { clock, entropy, made: 0, pause: FIRST_PAUSE }
     }
 
-    /// Returns a queue's stored partitions, regardless of the settings.
+    /// Uses the stored count, regardless of the settings.
     /// Errors: `Incompatible` if the stored shard count cannot be read; errors of the calls.
     pub(crate) async fn partitions_of(&self, queue: &QueueName) -> Result<Arc<QueuePartitions>> {
         if let Some(cached) = self.partitions.cached(queue, self.link.connections()) {
@@ -171,8 +170,8 @@ impl RedisBackend {
             let shards = reason.wanted_shards().unwrap_or(stored.shards);
             let is_resolved = match reason {
                 _ if shards != stored.shards => {
-                    // A process sets its count once: two processes with different settings would
-                    // change it in turns. Change 0 means that the server's data were deleted.
+                    // Two processes with different settings would change the count in turns. Change
+                    // 0 means that the server's data were deleted.
                     if self.partitions.is_established(queue) && stored.change > 0 {
                         return Err(shards_mismatch(queue, stored.shards, shards));
                     }
@@ -193,8 +192,8 @@ impl RedisBackend {
         }
     }
 
-    /// Stores a missing queue name and shard count again, when a partition receives its first jobs:
-    /// it is new, or `FLUSHALL` deleted the data while this process kept its cache.
+    /// Stores a missing queue name and shard count when a partition receives its first jobs: it is
+    /// new, or `FLUSHALL` deleted the data.
     /// Errors: `Config` if processes that do not know this count have stored jobs; errors of the
     /// calls.
     pub(crate) async fn restore_queue(&self, partition: &Partition) -> Result<()> {

@@ -74,7 +74,7 @@ struct PartitionRequest<'a> {
     partition: Arc<Partition>,
     want: &'a Want,
     want_index: usize,
-    /// When to claim again, from the last reply. At or before its `now` if more jobs are due.
+    /// When to claim again. At or before the reply's `now` if more jobs are due.
     next: Option<Timestamp>,
 }
 
@@ -185,8 +185,8 @@ impl<'a> Claim<'a> {
         Ok(())
     }
 
-    /// Makes groups of one slot in a cluster, which accepts keys of one slot only. Refuses queues
-    /// whose partitions cannot be looked up.
+    /// A group contains one slot in a cluster, which accepts keys of one slot only. Refuses queues
+    /// if their partitions cannot be looked up.
     async fn groups(&mut self) -> Result<Vec<Vec<PartitionRequest<'a>>>> {
         let is_cluster = self.backend.link.server().is_cluster();
         let mut groups: Vec<Vec<PartitionRequest<'_>>> = Vec::new();
@@ -261,8 +261,7 @@ impl<'a> Claim<'a> {
         has_more && !is_full && self.batch.leases() > leases_before
     }
 
-    /// `max_jobs` is `None` for a request that shares the previous one's number, because it has the
-    /// same queue.
+    /// `max_jobs` is `None` for a request that shares the previous one's number, in the same queue.
     async fn call(
         &self,
         requests: &[PartitionRequest<'_>],

@@ -1,9 +1,8 @@
 //! Claims the oldest jobs in several slots of a cluster.
 //!
-//! The claim *peeks* first: it reads each slot's oldest due times concurrently. It then gives each
-//! partition a *share* of the limit, and claims the shares concurrently. If nothing is due, that is
-//! one call per slot. If another process takes a job in between, the claim returns fewer jobs, never
-//! later ones instead.
+//! The claim *peeks* first: it reads each slot's oldest due times concurrently. It then claims a
+//! *share* of the limit in each partition, concurrently. If nothing is due, that is one call per
+//! slot. If another process takes a job in between, the claim returns fewer jobs, never later ones.
 
 use dq_core::{Result, Timestamp};
 use futures_util::future::join_all;
@@ -26,8 +25,7 @@ struct SlotClaim<'a> {
 
 impl SlotClaim<'_> {
     /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
-    /// job looks due there before it is due here, and claims find nothing. Such a job gets the
-    /// delay until it is due here.
+    /// job looks due there before it is due here. Such a job gets the delay until it is due here.
     fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.requests.iter().filter_map(|request| request.next).min()?;
         let is_due_there_only = next > self.now && next <= now;
@@ -65,7 +63,6 @@ impl<'a> Claim<'a> {
     }
 
     /// Returns the latest time of the slots' nodes. Keeps jobs from other slots if one slot fails.
-    /// Errors: A failed call.
     async fn claim_shares(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<Option<Timestamp>> {
         let has_share = |slot: &&mut SlotClaim<'_>| slot.shares.iter().any(|share| *share > 0);
         let chosen: Vec<&mut SlotClaim<'_>> = slots.iter_mut().filter(has_share).collect();
@@ -92,7 +89,6 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Peeks at each slot. A failed slot does not affect the others.
     /// Errors: A slot's error, if no other slot has due jobs.
     async fn peek_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
         let this = &*self;
@@ -137,7 +133,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Sets all shares: the oldest jobs of each want, earlier wants first.
+/// The oldest jobs of each want, earlier wants first.
 fn set_shares(slots: &mut [SlotClaim<'_>], mut limit: usize, wanted: &[usize]) {
     // (due time, slot, request) of each due job, by want.
     let mut due_jobs = vec![Vec::new(); wanted.len()];

@@ -128,14 +128,13 @@ impl Link {
         answer.map_err(CommandError::Failed)
     }
 
-    /// Makes all later and connecting commands fail with `Closed`.
     pub(crate) async fn close(&self) {
         self.closed.cancel();
         self.state.lock().await.connection = None;
     }
 
-    /// How many connections there have been. A cache of stored data is valid on one connection
-    /// only: the next may lead to a server that was replaced or restored.
+    /// Counts connections. A cache of stored data is valid on one connection only: the next may
+    /// lead to a server that was replaced or restored.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }

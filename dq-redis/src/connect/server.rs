@@ -26,8 +26,7 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Minimum time limit for one attempt to connect. Not a setting, because failed attempts are
-/// repeated.
+/// The minimum for one attempt to connect. Not a setting, because failed attempts are repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Server {
@@ -52,7 +51,6 @@ pub(crate) enum ServerClient {
 }
 
 impl Server {
-    /// Checks the settings without connecting.
     /// Errors: `Config` naming the setting, or the part of the URL.
     pub(crate) fn new(settings: &ServerSettings) -> Result<Self> {
         let url = url::read(&settings.url)?;
@@ -107,8 +105,7 @@ impl Server {
         }
     }
 
-    /// Clients for published messages, in the order to try. In a cluster every node delivers all
-    /// messages.
+    /// In the order to try. In a cluster every node delivers all messages.
     pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self.client().await? {
             ServerClient::Single(client) => Ok(vec![*client]),

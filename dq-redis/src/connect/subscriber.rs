@@ -18,7 +18,7 @@ use crate::error::is_refused;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// Ping interval for an idle connection, because a server that vanishes does not close it.
+/// A server that vanishes does not close the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 pub(crate) trait OnMessage: Send + Sync + 'static {
@@ -55,7 +55,7 @@ struct SubscribeRequest {
     done: oneshot::Sender<()>,
 }
 
-/// Keeps subscriptions up. Its task ends when this is dropped.
+/// The task ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
@@ -111,7 +111,6 @@ impl SubscriberTask {
         self.channels.extend(first.channels);
         let mut waiting = vec![first.done];
         let mut delay = FIRST_DELAY;
-        // An outage is logged once, not at each attempt.
         let mut is_outage_logged = false;
         loop {
             match subscribe(&self.source, &self.channels).await {
@@ -177,7 +176,7 @@ impl SubscriberTask {
                     let pong = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
                     match pong.await {
                         Ok(Ok(_)) => {}
-                        // A refusal also shows that the server is there.
+                        // A refusal shows that the server is there, too.
                         Ok(Err(error)) if is_refused(&error) => {}
                         _ => return Some(()),
                     }
@@ -187,7 +186,6 @@ impl SubscriberTask {
     }
 }
 
-/// Subscribes on its own connection.
 /// Errors: The error of the last server that was tried.
 pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
     let source = Source::Any(Arc::clone(server));
@@ -202,7 +200,7 @@ async fn subscribe(
         channels.into_iter().map(|channel| channel.as_ref().to_owned()).collect();
     let mut failed = None;
     for client in with_timeout(source.clients()).await? {
-        // A time limit for each, so that a silent server leaves time for the next.
+        // A silent server leaves time for the next.
         let subscribed = with_timeout(async {
             let mut connection = client.get_async_pubsub().await?;
             connection.subscribe(&channels).await?;

@@ -33,10 +33,10 @@ use crate::reply::{self, Reply};
 /// Redisson formats are read. Java clients may go on offering and taking: each job goes to one side
 /// only.
 ///
-/// The import has three parts. First come the waiting entries in the order list
-/// (`redisson_delay_queue:{name}`), from its front, where removal is quick. Then come all other
-/// waiting entries (`redisson_delay_queue_timeout:{name}`), then the destination queue. Order list
-/// entries that no longer wait are no jobs: they stay there and are not counted.
+/// The import takes the waiting entries in the order list (`redisson_delay_queue:{name}`) from its
+/// front, where removal is quick, then all other waiting entries
+/// (`redisson_delay_queue_timeout:{name}`), then the destination queue. Order list entries that no
+/// longer wait are no jobs: they stay there and are not counted.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,

@@ -51,13 +51,6 @@ impl ZsetSource {
         self
     }
 
-    /// Reads scores as Unix milliseconds, the default.
-    #[must_use]
-    pub fn scores_in_millis(mut self) -> Self {
-        self.unit = Unit::Millis;
-        self
-    }
-
     fn listed(&self, member: Bytes, score: &Bytes) -> SourceEntry {
         let job = self.unit.parse(score).map(|due| ImportJob {
             queue: self.queue.clone(),

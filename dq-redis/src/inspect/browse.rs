@@ -27,13 +27,13 @@ const HEADER_PAGE_BYTES: usize = 8 * PAGE_BYTES;
 const PAGE_JOBS: usize = 250;
 
 #[derive(Default)]
-struct Entries {
+struct Listing {
     /// `None` for an entry that is no job.
     entries: Vec<(Cursor, Option<JobView>)>,
     has_more: bool,
 }
 
-impl Entries {
+impl Listing {
     /// Sorts the entries of several partitions. Removes entries after `complete_to`, because a
     /// partition may have others before them.
     fn merge(&mut self, order: Order, complete_to: Option<Cursor>) {
@@ -91,7 +91,7 @@ impl RedisBackend {
         params: &BrowseParams<'_>,
         limit: usize,
         after: Option<Cursor>,
-    ) -> Result<Option<Entries>> {
+    ) -> Result<Option<Listing>> {
         let partitions = self.partitions_of(params.queue).await?;
         let Some(listed) = self.listed(&partitions, params, after).await? else {
             return Ok(None);
@@ -152,8 +152,8 @@ impl RedisBackend {
         limit: usize,
         after: Option<Cursor>,
         listed: Range<usize>,
-    ) -> Result<Option<Entries>> {
-        let mut all = Entries::default();
+    ) -> Result<Option<Listing>> {
+        let mut all = Listing::default();
         let page_bytes = if params.payloads { PAGE_BYTES } else { HEADER_PAGE_BYTES };
         let mut complete_to: Option<Cursor> = None;
         for partition in &partitions.all {
@@ -186,7 +186,7 @@ impl RedisBackend {
         limit: usize,
         bytes: usize,
         after: Option<Cursor>,
-    ) -> Result<Option<Entries>> {
+    ) -> Result<Option<Listing>> {
         let mut call = self.scripts.browse.on([&**partition]);
         let history = self.history_args(partition);
         let state = match params.state {
@@ -196,7 +196,7 @@ impl RedisBackend {
             JobState::Dead => "d",
             JobState::Ended if history.0 > 0 => "e",
             // There is no history, or this version does not know the state.
-            _ => return Ok(Some(Entries::default())),
+            _ => return Ok(Some(Listing::default())),
         };
         let mut form = match params.order {
             Order::Ascending => "a".to_owned(),
@@ -214,7 +214,7 @@ impl RedisBackend {
     }
 }
 
-fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Result<Entries> {
+fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Result<Listing> {
     let mut reply = Reply::new(answer)?;
     let has_more = reply.bytes()? == "1";
     let mut entries = Vec::new();
@@ -231,5 +231,5 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Result<Entries> {
         }
         entries.push((cursor, view));
     }
-    Ok(Entries { entries, has_more })
+    Ok(Listing { entries, has_more })
 }

@@ -3,8 +3,7 @@
 //! `struct`.
 //!
 //! Redisson's scripts never read the id; it only distinguishes equal payloads. This crate writes
-//! the job id there, shortened to the *member id* where nothing is lost: a job with 100 payload
-//! bytes then fits an allocation of 128 bytes.
+//! the job id there, shortened to the *member id* where nothing is lost.
 //!
 //! | member id | written by | as [`JobId`] |
 //! |---|---|---|
@@ -62,8 +61,7 @@ impl Format {
 /// The length must reach exactly to the member's end. Both formats can still fit: if a legacy
 /// payload ends with a length-prefixed field, and the id's first byte happens to lead there. A
 /// member that begins with a 7 counts as legacy, because both readings put the length at the same
-/// place: no client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
-/// a 7.
+/// place: no client writes ids of seven bytes, and Java's doubles are random.
 pub(crate) fn parse_as(format: Format, length_bytes: usize, member: &[u8]) -> Option<&[u8]> {
     let (_id, rest) = match format {
         Format::Current => {
@@ -84,15 +82,13 @@ pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     (suffix == JAVA_SUFFIX).then_some(*java)
 }
 
-/// The member id, as in the table at the top of this file.
 pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
     if let Some(java) = java_id(id) {
         return java.to_vec();
     }
     if format == Format::Legacy {
-        // The legacy format has a double there, whose value no script reads. These eight bytes are
-        // the random half of a UUID.
+        // No script reads the double of the legacy format. This is the random half of a UUID.
         return bytes[8..].to_vec();
     }
     let millis = bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));

@@ -1,5 +1,4 @@
-//! Tests members: `scripts/redisson/members.lua` packs and parses them, `member.rs` makes their
-//! ids, and parses them for imports.
+//! Tests members, which `scripts/redisson/members.lua` and `member.rs` pack and parse.
 
 use dq_core::JobId;
 use dq_servers::{Connection, Reply, shared_redis};
@@ -32,8 +31,7 @@ pub(super) fn eval(
 #[test]
 fn members_of_every_server_are_parsed() {
     // Redis 7.0.15 on x86-64 packs the first two, with struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5,
-    // 'hello') of Redisson 3.21.1 and newer, and struct.pack('dLc0', …) of older versions. A 32-bit
-    // or Windows server packs the others.
+    // 'hello') and struct.pack('dLc0', …). A 32-bit or Windows server packs the others.
     let members: [(Format, usize, &[u8]); 4] = [
         (Format::Current, 8, b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
         (Format::Legacy, 8, b"ABCDEFGH\x05\0\0\0\0\0\0\0hello"),

@@ -32,7 +32,7 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
     redis.command_bytes(&[b"ZADD", b"plain", b"1799999999000", b"\0 bytes \xff"]);
 
     let target = Target::new().await;
-    let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap().scores_in_millis();
+    let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap();
     let report = target.dq.import(&source).await.unwrap();
     assert_eq!((report.imported, report.rejected.total()), (5, 2));
     assert!(report.rejected.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
