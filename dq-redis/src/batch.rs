@@ -136,9 +136,8 @@ fn chunks<I: Item>(requests: Vec<Request<'_, I>>) -> Vec<Chunk<'_, I>> {
 impl RedisBackend {
     /// Calls the most likely partition of each item, then, for absent jobs, all other partitions
     /// where the job may be. Returns the answers in order.
-    /// Errors: The errors of [`Self::partitions_of`] or, for new jobs,
-    /// [`Self::partitions_to_fill`]; errors of the calls; `Unavailable` if the shard count keeps
-    /// changing. Items may have taken effect before any error.
+    /// Errors: As [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`];
+    /// `Unavailable` if the shard count keeps changing. Items may have taken effect before.
     pub(crate) async fn run_batch<I: Item>(&self, items: &[I]) -> Result<Vec<I::Answer>> {
         let mut answers: Vec<Option<I::Answer>> = items.iter().map(|_| None).collect();
         let mut unanswered: Vec<usize> = (0..items.len()).collect();
@@ -184,8 +183,7 @@ impl RedisBackend {
         Ok((first, others))
     }
 
-    /// Makes the requests whose items have no answer yet. Returns the indices of items whose
-    /// partition was closed.
+    /// Returns the indices of items with a closed partition.
     async fn call_unanswered<I: Item>(
         &self,
         mut requests: Vec<Request<'_, I>>,

@@ -49,7 +49,6 @@ pub struct RedisConfig {
     /// count. To change the count of a queue that is never empty, use a new
     /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
     ///
-    ///
     /// ```
     /// use dq_core::QueueName;
     /// use dq_redis::RedisConfig;

@@ -31,7 +31,7 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
     /// In the order for `scripts/runners.lua`.
     fn runners(&self) -> [String; 2];
 
-    /// The channel of a queue that does not exist, for trying the right to use it.
+    /// A channel for trying the right to use it.
     fn test_channel(&self) -> String;
 
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition;

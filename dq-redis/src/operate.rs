@@ -12,7 +12,7 @@ use crate::resize::retry_if_closed;
 use crate::script::{Call, Script};
 use crate::store::RedisBackend;
 
-/// A purge of this many jobs reports that there may be more.
+/// A purge ends after this many jobs and reports that there may be more.
 const PURGE_STEP: u64 = 1_000;
 
 impl RedisBackend {
@@ -108,22 +108,15 @@ impl RedisBackend {
         script: &Script,
         add: impl Fn(&Partition, &mut Call<'_>),
     ) -> Result<u64> {
-        retry_if_closed!(self, self.try_on_shard(queue, shard, script, &add))
-    }
-
-    /// `None` if the partition is closed.
-    async fn try_on_shard(
-        &self,
-        queue: &QueueName,
-        shard: u16,
-        script: &Script,
-        add: impl Fn(&Partition, &mut Call<'_>),
-    ) -> Result<Option<u64>> {
-        let partitions = self.partitions_of(queue).await?;
-        let Some(partition) = partitions.all.get(usize::from(shard)) else { return Ok(Some(0)) };
-        let mut call = script.on([&**partition]);
-        add(partition, &mut call);
-        let reply = self.run_on(partition, call).await?;
-        reply.map(|reply| reply::count(&reply)).transpose()
+        retry_if_closed!(self, async {
+            let partitions = self.partitions_of(queue).await?;
+            let Some(partition) = partitions.all.get(usize::from(shard)) else {
+                return Ok(Some(0));
+            };
+            let mut call = script.on([&**partition]);
+            add(partition, &mut call);
+            let reply = self.run_on(partition, call).await?;
+            reply.map(|reply| reply::count(&reply)).transpose()
+        })
     }
 }

@@ -104,7 +104,7 @@ impl RedisBackend {
     }
 
     /// Uses the stored count, regardless of the settings.
-    /// Errors: `Incompatible` if the stored shard count cannot be read; errors of the calls.
+    /// Errors: `Incompatible` if the stored shard count cannot be read.
     pub(crate) async fn partitions_of(&self, queue: &QueueName) -> Result<Arc<QueuePartitions>> {
         if let Some(cached) = self.partitions.cached(queue, self.link.connections()) {
             return Ok(cached);
@@ -120,8 +120,7 @@ impl RedisBackend {
 
     /// First changes the shard count if the settings differ.
     /// Errors: `Config` if the count cannot change: the queue holds jobs or pinned ids or is
-    /// paused, or another process has changed it since this one did. The errors of
-    /// [`Self::partitions_of`].
+    /// paused, or another process has changed it since this one did.
     pub(crate) async fn partitions_to_fill(
         &self,
         queue: &QueueName,
@@ -137,7 +136,6 @@ impl RedisBackend {
 
     /// `None` if the partition is closed: the queue's partitions were looked up again, and the
     /// caller must repeat the call on them.
-    /// Errors: The errors of [`Self::partitions_of`] and of the call.
     pub(crate) async fn run_on(
         &self,
         partition: &Arc<Partition>,
@@ -177,7 +175,7 @@ impl RedisBackend {
                     }
                     self.resize(queue, stored, shards).await?
                 }
-                // A closed partition of the stored count was left by a change that did not complete.
+                // An incomplete change has closed a partition of the stored count.
                 Reason::Refused(closed) if closed.shards == shards => {
                     self.reopen(queue, stored).await?
                 }
@@ -194,8 +192,7 @@ impl RedisBackend {
 
     /// Stores a missing queue name and shard count when a partition receives its first jobs: it is
     /// new, or `FLUSHALL` deleted the data.
-    /// Errors: `Config` if processes that do not know this count have stored jobs; errors of the
-    /// calls.
+    /// Errors: `Config` if processes that do not know this count have stored jobs.
     pub(crate) async fn restore_queue(&self, partition: &Partition) -> Result<()> {
         self.register_again(&partition.queue).await?;
         if partition.shards == 1 {
@@ -209,7 +206,7 @@ impl RedisBackend {
     }
 
     /// `false` if the stored layout is no longer `stored`.
-    /// Errors: `Config` if the queue holds jobs or pinned ids, or is paused; errors of the calls.
+    /// Errors: `Config` if the queue holds jobs or pinned ids, or is paused.
     async fn resize(&self, queue: &QueueName, stored: Layout, shards: u16) -> Result<bool> {
         let old = self.partitions.make(queue, stored.shards);
         let new = self.partitions.make(queue, shards);

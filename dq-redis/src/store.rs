@@ -1,4 +1,4 @@
-//! The state that all calls of the native backend share. Each call has its own file: `schedule.rs`,
+//! The state of the native backend. Each call has its own file: `schedule.rs`,
 //! `claim.rs`, `settle.rs`, …
 
 use std::collections::{HashMap, HashSet};

@@ -1,7 +1,7 @@
 //! Transfers due jobs for queues with only Java consumers.
 //!
-//! In Redisson every client with an open `RDelayedQueue` moves due entries from the sorted set to
-//! the destination list, where `take()` pops them. This task moves them for
+//! In Redisson every client with an open `RDelayedQueue` moves due entries to the destination list,
+//! where `take()` pops them. This task does so for
 //! [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
 
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
-//! Remembers the shards of this process's leases, so that settling and renewing call one partition
-//! only. Other leases are looked up in all shards.
+//! Remembers the shards of this process's leases. Other leases are looked up in all shards.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -36,9 +35,8 @@ impl LeaseShards {
         let shards = lock(&self.shards);
         let shard = shards.get(&(lease.queue.clone(), lease.job)).copied();
         match shard {
-            // `partitions` may be a guess of one shard (see `partitions_of`), without this shard. Its
-            // closed unsharded partition then refuses the call, and the lease is routed again with
-            // the stored shard count.
+            // `partitions` may be the guess of `partitions_of`, without this shard. Its closed
+            // partition then refuses the call, and the lease is routed again.
             Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
             _ => partitions.candidates(&Target::Id(lease.job)),
         }

@@ -29,9 +29,8 @@ impl QueuePartitions {
         &self.all[usize::from(shard)]
     }
 
-    /// Whether this very partition is one of them, not only an equal one: of the calls that a
-    /// closed partition has refused, the first looks the queue up again, and the others see that it
-    /// is done.
+    /// Whether this very partition is one of them, not only an equal one. Calls that a closed
+    /// partition has refused see by this that another call has looked the queue up again.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
         self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }

@@ -15,8 +15,8 @@ use crate::expiry::fixture::{open_on, server};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Far above the usual, for busy machines, but below the sweep interval and below the half minute
-/// (median) that Redis takes to expire one of the last test's keys.
+/// Below the sweep interval, and below the half minute (median) in which Redis expires a key of the
+/// last test.
 const MAX_LATENESS: Duration = Duration::from_secs(20);
 
 struct Reporter(mpsc::UnboundedSender<(u32, Duration)>);

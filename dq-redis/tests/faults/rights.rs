@@ -27,8 +27,8 @@ fn acl_commands(text: &str) -> Vec<Vec<String>> {
     text.split("ACL SETUSER").skip(1).filter_map(words).collect()
 }
 
-/// The command of lib.rs for this scheme, with the tests' queue names in place of `orders`. The
-/// command of `redis-expiry` adds to that of `redis`.
+/// The command of lib.rs for this scheme, with the tests' queue names. `redis-expiry` adds to the
+/// command of `redis`.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();

@@ -1,6 +1,6 @@
 //! Java's clients set their timer to the time in each message on the queue's channel, whatever it
-//! was before, and know only the jobs in Redisson's sorted set. So no message may have a later time
-//! than that set's first job, and each job that becomes the first needs a message.
+//! was before. So no message may have a later time than the first job of Redisson's sorted set, and
+//! each job that becomes the first needs a message.
 
 use std::time::Duration;
 

@@ -145,7 +145,7 @@ impl RedisOptions {
 }
 
 impl Redis {
-    /// Starts a server that keeps nothing on disk, and waits until it is ready.
+    /// Starts a server that keeps nothing on disk.
     pub fn start() -> Self {
         Self::options().start()
     }

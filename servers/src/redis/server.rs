@@ -36,7 +36,7 @@ impl Redis {
         self.port
     }
 
-    /// Returns the Unix socket, on which every server also listens.
+    /// Returns the Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.dir().join(SOCKET)
     }

@@ -1,8 +1,8 @@
 //! `Kryo5Codec`, the default of Redisson 3.19 and newer: plain values only.
 //!
 //! A value begins with its class: Kryo's registration number plus two, or the class name if it has
-//! no number. The output of the class's serializer follows. Objects of other classes are refused,
-//! because Kryo writes their fields without names, in an order that only the class file shows.
+//! no number. The output of the class's serializer follows. Objects of other classes are refused:
+//! Kryo writes their fields without names, in an order known only to the class file.
 //!
 //! | class | bytes |
 //! |---|---|
