@@ -45,15 +45,16 @@ pub(crate) fn add_jobs(
     call: &mut Call<'_>,
     layout: &dyn KeyLayout,
     jobs: &[&NewJob],
+    now: i64,
     history: (u32, u64),
 ) {
-    let encoded = layout.encode(jobs);
+    let encoded = layout.encode(jobs, now);
     let mut flags = String::new();
     let mut add_flag = |letter, is_set: bool| flags.extend(is_set.then_some(letter));
     add_flag('=', encoded.has_duplicates || has_duplicates(jobs));
     add_flag('+', jobs.iter().any(|job| matches!(job.due, Due::After(_))));
     add_flag('L', encoded.has_large_record);
-    call.arg(flags).arg(jobs.len()).arg(history);
+    call.arg(flags).arg(jobs.len()).arg(now).arg(history);
     for job in jobs {
         call.arg(&handle::handle(job.id)[..]);
     }

@@ -36,8 +36,8 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
 
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition;
 
-    /// The layout's `schedule` script adds the time when it accepts the jobs.
-    fn encode(&self, jobs: &[&NewJob]) -> EncodedJobs;
+    /// The layout's `schedule` script corrects the time `accepted` if necessary.
+    fn encode(&self, jobs: &[&NewJob], accepted: i64) -> EncodedJobs;
 
     /// The error for a status reply that only the layout's own scripts give.
     fn refusal(&self, _answer: &Value) -> Option<Error> {
@@ -111,10 +111,10 @@ impl KeyLayout for NativeLayout {
         Partition { shards, shard, queue_index, ..partition }
     }
 
-    fn encode(&self, jobs: &[&NewJob]) -> EncodedJobs {
-        let records: Vec<Bytes> = jobs.iter().map(|job| record::encode(job).into()).collect();
-        let is_large = |record: &Bytes| record::ACCEPTED_BYTES + record.len() > LARGE_RECORD;
-        let has_large_record = records.iter().any(is_large);
+    fn encode(&self, jobs: &[&NewJob], accepted: i64) -> EncodedJobs {
+        let encode = |job: &&NewJob| Bytes::from(record::encode(job, accepted));
+        let records: Vec<Bytes> = jobs.iter().map(encode).collect();
+        let has_large_record = records.iter().any(|record| record.len() > LARGE_RECORD);
         EncodedJobs { columns: vec![records], has_large_record, has_duplicates: false }
     }
 

@@ -20,7 +20,7 @@ const DETACH: u8 = 64;
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
 /// A record begins with the time when the job was accepted.
-pub(crate) const ACCEPTED_BYTES: usize = 6;
+const ACCEPTED_BYTES: usize = 6;
 
 /// `None` for a policy from a newer `dq-core`.
 pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
@@ -33,16 +33,17 @@ pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     }
 }
 
-/// Leaves out the time when the job was accepted, which a script adds.
-pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
-    let mut record = encode_prefix(job);
+/// `accepted` is an estimate, which a script may correct.
+pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
+    let mut record = encode_prefix(job, accepted);
     record.extend(&job.payload);
     record
 }
 
 /// Leaves out the payload, too.
-pub(crate) fn encode_prefix(job: &NewJob) -> Vec<u8> {
+pub(crate) fn encode_prefix(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
+    record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
     let mut flags = policy(job.on_conflict).expect("`schedule` refuses others") * 16;
     for (flag, is_set) in [

@@ -1,5 +1,6 @@
 //! Schedule, cancel and reschedule.
 
+use dq_core::sync::lock;
 use dq_core::{
     Cancelled, Error, JobRef, NewJob, QueueName, Receipt, Reschedule, Rescheduled, Result,
     Scheduled, Timestamp, async_trait,
@@ -74,7 +75,8 @@ impl Item for NewJob {
         call: &mut Call<'_>,
     ) -> Result<()> {
         call.arg(&chunk.partition.channel);
-        add_jobs(call, backend.layout(), &chunk.items, backend.history_args(&chunk.partition));
+        let (now, history) = (backend.estimated_time(), backend.history_args(&chunk.partition));
+        add_jobs(call, backend.layout(), &chunk.items, now, history);
         Ok(())
     }
 
@@ -91,6 +93,7 @@ impl Item for NewJob {
         }
         let mut reply = Reply::new(reply)?;
         let now = reply.time()?;
+        *lock(&backend.last_time) = Some((backend.link.clock().elapsed(), now));
         let is_first = reply.number()? == 1;
         let results = read_scheduled(&mut reply, chunk, now)?;
         if is_first {

@@ -40,6 +40,8 @@ pub struct RedisBackend {
     pub(crate) last_full_look: Mutex<Option<(u64, Duration)>>,
     /// Held while a queue's shard count is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
+    /// When the last `schedule` reply arrived, and the server's time in it.
+    pub(crate) last_time: Mutex<Option<(Duration, Timestamp)>>,
     registered: Mutex<Registered>,
     /// The queues that the last claim refused. Each is logged once.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
@@ -76,6 +78,7 @@ impl RedisBackend {
             leases: LeaseShards::default(),
             last_full_look: Mutex::default(),
             resolving: tokio::sync::Mutex::default(),
+            last_time: Mutex::default(),
             registered: Mutex::default(),
             refused: Mutex::default(),
         };
@@ -107,6 +110,16 @@ impl RedisBackend {
         let mut reply = Reply::new(self.link.result(Effect::Repeatable, answer)?)?;
         let (seconds, micros) = (reply.number()?, reply.number()?);
         Ok(Timestamp::from_millis(seconds * 1000 + micros / 1000))
+    }
+
+    /// Estimates the server's time in milliseconds, never ahead of it. 0 before the first `schedule`.
+    /// The client writes it into records: to write the exact time there, the script would copy them,
+    /// which takes a tenth of its time for records of 100 bytes, and a third for 2,000.
+    pub(crate) fn estimated_time(&self) -> i64 {
+        let since =
+            |arrived| self.link.clock().elapsed().saturating_sub(arrived).as_millis() as i64;
+        let last = *lock(&self.last_time);
+        last.map_or(0, |(arrived, now)| now.as_millis() + since(arrived))
     }
 
     /// Adds queues to the set of all queues, once per connection.

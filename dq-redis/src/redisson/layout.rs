@@ -51,10 +51,11 @@ impl KeyLayout for RedissonLayout {
     }
 
     /// The columns are member ids, record prefixes and payloads.
-    fn encode(&self, jobs: &[&NewJob]) -> EncodedJobs {
+    fn encode(&self, jobs: &[&NewJob], accepted: i64) -> EncodedJobs {
         let id = |job: &&NewJob| Bytes::from(member::member_id(self.format, job.id));
         let ids: Vec<Bytes> = jobs.iter().map(id).collect();
-        let prefixes = jobs.iter().map(|job| record::encode_prefix(job).into()).collect();
+        let prefix = |job: &&NewJob| Bytes::from(record::encode_prefix(job, accepted));
+        let prefixes = jobs.iter().map(prefix).collect();
         let payloads = jobs.iter().map(|job| job.payload.clone()).collect();
         EncodedJobs {
             has_duplicates: ids.iter().collect::<HashSet<_>>().len() < ids.len(),

@@ -4,10 +4,11 @@
 --          2  flags, any of: '=' two of the jobs may have the same handle or key, '+' a due time is
 --             a delay, 'L' a record is large
 --          3  n, the number of jobs (at most 100)
---          4 and 5  the limit of the history: jobs, milliseconds
---          then n handles, n records without the time when the job was accepted, n due times (or '+'
---          and a delay in milliseconds); the milliseconds for each id to be pinned; the keys of the
---          jobs that have one; the numbers of these jobs, from 1
+--          4  the client's estimate of the time, with which the records begin
+--          5 and 6  the limit of the history: jobs, milliseconds
+--          then n handles, n records, n due times (or '+' and a delay in milliseconds); the
+--          milliseconds for each id to be pinned; the keys of the jobs that have one; the numbers of
+--          these jobs, from 1
 -- returns  `ID_COLLISION i`: job number i has the handle of a job with another id, and nothing was
 --          stored; else {now; 1 if these are the first jobs by the partition's totals, else 0; then
 --          for each job that was not simply created: its number; 'C' it was created before, 'E' it has

@@ -1,8 +1,11 @@
 -- The arguments of scripts that store jobs, and their answers: see schedule.lua.
 
+-- A client's estimate of the time may be this much too early, in milliseconds.
+local MAX_CLOCK_LAG = 1000
+
 -- Reads the arguments of a call. A job has `columns` values of the layout; those of column
--- `record_column` are records (or record prefixes) without the time when the job was accepted, which
--- is added here. Changes ARGV: due times replace delays. Returns a table:
+-- `record_column` are records (or record prefixes). Changes ARGV: due times replace delays, and a wrong
+-- estimate in records is corrected. Returns a table:
 --   count           the number of jobs
 --   has_duplicates  whether two of the jobs may be the same, or have the same key
 --   has_large       whether a record is large
@@ -14,8 +17,8 @@
 --   pins_ids        whether any id is to be pinned
 local function read_new_jobs(columns, record_column)
   local args, flags, count = ARGV, ARGV[2], tonumber(ARGV[3])
-  read_history_limit(args[4], args[5])
-  local handles = 5
+  read_history_limit(args[5], args[6])
+  local handles = 6
   local new = {
     count = count, handles = handles, dues = handles + (1 + columns) * count, columns = {},
     remember_of = {}, key_of = {}, pins_ids = false,
@@ -30,12 +33,16 @@ local function read_new_jobs(columns, record_column)
       args[i] = resolve_due(args[i])
     end
   end
-  local accepted, records = struct.pack('>I6', now), new.columns[record_column]
+  local estimate, records = tonumber(args[4]), new.columns[record_column]
+  if estimate > now or estimate < now - MAX_CLOCK_LAG then
+    local accepted = struct.pack('>I6', now)
+    for i = records + 1, records + count do
+      args[i] = accepted .. string.sub(args[i], 7)
+    end
+  end
   local remember_at = new.dues + count
   for number = 1, count do
-    local record = accepted .. args[records + number]
-    args[records + number] = record
-    if is_to_be_pinned(record) then
+    if is_to_be_pinned(args[records + number]) then
       remember_at = remember_at + 1
       new.remember_of[number], new.pins_ids = tonumber(args[remember_at]), true
     end

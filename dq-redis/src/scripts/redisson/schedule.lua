@@ -1,7 +1,7 @@
 -- Stores jobs as members of Redisson's sorted set. (Words: see keys.lua.)
 --
--- ARGV     as schedule.lua, but in place of the records: member ids, record prefixes (without the
---          time when the job was accepted), payloads
+-- ARGV     as schedule.lua, but in place of the records: member ids, record prefixes,
+--          payloads
 -- returns  OTHER_FORMAT: the queue holds members of the other format, and nothing was stored; else as
 --          schedule.lua. The second item is 0, since no total tells whether these are the first jobs
 -- cost     O(log n) a job, and two commands for each key; each conflict takes commands of its own
