@@ -17,8 +17,8 @@
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire
 //! ```
 //!
-//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
-//! commands inside scripts because Redis checks those too.
+//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. Redis also checks the
+//! commands inside scripts.
 //!
 //! Connecting fails if a right is missing, with three exceptions. Without `+sadd`, `+smembers` or
 //! the queue names, the first use fails. Without `+subscribe`, only timers find jobs, and `check`
@@ -42,9 +42,9 @@
 //!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
 //!
-//! The key expiry backend needs the native rights and those below: two commands, and the channel for
-//! key expiry events. Without the channel, only timers find due jobs, and `check` reports it. The
-//! setting `configure` also needs `+config|get +config|set`.
+//! The key expiry backend needs the native rights and those below. Without the channel, only timers
+//! find due jobs, and `check` reports it. The setting `configure` also needs `+config|get
+//! +config|set`.
 //!
 //! ```text
 //! ACL SETUSER jobs &__keyevent@*__:expired +set +touch

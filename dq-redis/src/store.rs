@@ -113,8 +113,8 @@ impl RedisBackend {
     }
 
     /// Estimates the server's time in milliseconds, never ahead of it. 0 before the first `schedule`.
-    /// The client writes it into records: to write the exact time there, the script would copy them,
-    /// which takes a tenth of its time for records of 100 bytes, and a third for 2,000.
+    /// Records begin with it. If the script had to add it, that would take a tenth of its time for
+    /// payloads of 100 bytes, and a third for 2,000.
     pub(crate) fn estimated_time(&self) -> i64 {
         let since =
             |arrived| self.link.clock().elapsed().saturating_sub(arrived).as_millis() as i64;

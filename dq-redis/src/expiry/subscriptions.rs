@@ -39,8 +39,7 @@ impl Subscriptions {
         subscriptions
     }
 
-    /// Subscribes at each unconnected node and waits up to [`CONNECT_TIMEOUT`]. The subscribers go
-    /// on after that.
+    /// Subscribes at each unconnected node and waits up to [`CONNECT_TIMEOUT`].
     pub(super) async fn connect(&self) {
         let mut waiting: Vec<Arc<Subscriber>> = lock(&self.by_node).values().cloned().collect();
         waiting.retain(|subscriber| !subscriber.is_connected());

@@ -34,9 +34,8 @@ use crate::reply::{self, Reply};
 /// only.
 ///
 /// The import takes the waiting entries in the order list (`redisson_delay_queue:{name}`) from its
-/// front, where removal is quick, then all other waiting entries
-/// (`redisson_delay_queue_timeout:{name}`), then the destination queue. Order list entries that no
-/// longer wait are no jobs: they stay there and are not counted.
+/// front, where removal is quick, then all others (`redisson_delay_queue_timeout:{name}`), then the
+/// destination queue. Order list entries that no longer wait are no jobs: they stay there.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,
@@ -51,9 +50,8 @@ pub struct RedissonSource {
     format: OnceLock<Format>,
 }
 
-/// The first part: the waiting entries in the order list.
 const ORDER: usize = 0;
-/// The second part: all other waiting entries. The third is the destination queue.
+/// The second part: the other waiting entries. The third is the destination queue.
 const DUE: usize = 1;
 
 impl RedissonSource {
@@ -239,7 +237,6 @@ mod tests {
 
     #[test]
     fn an_entry_that_fits_both_formats_is_read_in_that_of_the_others() {
-        // An empty text in the current format, and one zero byte in the legacy one.
         let empty = Bytes::from_static(b"\x08ABCDEFG\x01\0\0\0\0\0\0\0\0");
         let others: [(&[u8], &[u8]); 2] = [
             (b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello", b""),

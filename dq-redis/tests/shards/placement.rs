@@ -6,8 +6,10 @@ use dq_core::{
 };
 use dq_servers::{Redis, Reply, shared_redis};
 
-use crate::common::{HOUR, by_key, dead, list, purge, replay_all};
-use crate::shards::fixture::{Topology, claim, cluster, job, keyed, process, queue, settle, stats};
+use crate::common::{HOUR, by_key, command_calls, dead, list, purge, replay_all};
+use crate::shards::fixture::{
+    Topology, claim, cluster, job, keyed, process, process_at, queue, settle, stats,
+};
 
 fn keys(server: &Redis, queue: &QueueName) -> Vec<String> {
     let found = server.command(&["KEYS", &format!("*:{queue}")]);
@@ -26,6 +28,20 @@ async fn shards_are_on_several_nodes() {
     assert_eq!(taken.len(), 200);
     assert!(taken.is_sorted_by_key(|leased| leased.job.due), "the oldest first");
     settle(&sixteen, &taken, &Verdict::Done).await;
+}
+
+#[tokio::test]
+async fn a_claim_from_the_shards_of_a_single_server_is_one_call_for_the_oldest_jobs() {
+    let (server, queue) = (Redis::start(), queue());
+    let four = process_at(server.url(), &queue, Some(4)).await;
+    let due = |n: i64| Due::At(Timestamp::from_millis(n));
+    four.schedule((0..40).map(|n| job(&queue, None, due(n))).collect()).await.unwrap();
+    claim(&four, &queue, 1).await;
+    let before = command_calls(&server)["evalsha"];
+    let taken = claim(&four, &queue, 9).await;
+    assert_eq!(command_calls(&server)["evalsha"] - before, 1);
+    let dues: Vec<_> = taken.iter().map(|leased| leased.job.due.as_millis()).collect();
+    assert_eq!(dues, (1..10).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
