@@ -15,7 +15,6 @@ use crate::script::Call;
 pub(crate) fn due_arg(due: Due) -> String {
     match due {
         Due::At(at) => at.as_millis().to_string(),
-        // Resolved at 0, the due time is the delay.
         after @ Due::After(_) => format!("+{}", after.resolve(Timestamp::EPOCH).as_millis()),
     }
 }
@@ -28,21 +27,20 @@ pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     }
 }
 
-/// A partition's history limit: maximum job count, maximum age in milliseconds. A shard keeps more
+/// Maximum job count and maximum age in milliseconds of a partition's history. A shard keeps more
 /// than its share because jobs are not spread evenly; listings leave out the excess.
 pub(crate) fn history_args(limit: HistoryLimit, partition: &Partition) -> (u32, u64) {
     let share = limit.max.div_ceil(partition.shards.into());
-    let spread = share.saturating_add(8 * share.isqrt() + 8);
-    (limit.max.min(spread), millis_arg(limit.age))
+    let with_excess = share.saturating_add(8 * share.isqrt() + 8);
+    (limit.max.min(with_excess), millis_arg(limit.age))
 }
 
 /// A duration in milliseconds, from 1 to 2⁵¹: Lua's numbers then stay exact after adding a time.
 pub(crate) fn millis_arg(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, 1 << 51)
 }
 
-/// Adds jobs as the layout's `schedule` script expects them: flags about all jobs, then property by
-/// property, as the script passes them to Redis. `now` is the estimated server time.
+/// Adds jobs as the layout's `schedule` script expects them: flags, then property by property.
 pub(crate) fn add_jobs(
     call: &mut Call<'_>,
     layout: &dyn KeyLayout,
@@ -56,7 +54,7 @@ pub(crate) fn add_jobs(
     add_flag('=', encoded.has_duplicates || has_duplicates(jobs));
     add_flag('+', jobs.iter().any(|job| matches!(job.due, Due::After(_))));
     add_flag('L', encoded.has_large_record);
-    call.arg(flags).arg(jobs.len()).arg(now).arg(history.0).arg(history.1);
+    call.arg(flags).arg(jobs.len()).arg(now).arg(history);
     for job in jobs {
         call.arg(&handle::handle(job.id)[..]);
     }
@@ -69,23 +67,23 @@ pub(crate) fn add_jobs(
     for job in jobs.iter().filter(|job| !job.remember.is_zero()) {
         call.arg(millis_arg(job.remember).min(record::MAX_REMEMBER));
     }
-    let with_keys =
-        || (1_usize..).zip(jobs).filter_map(|(number, job)| Some((number, job.key.as_ref()?)));
-    for (_, key) in with_keys() {
+    let keys = jobs.iter().filter_map(|job| job.key.as_ref());
+    for key in keys {
         call.arg(key.as_str());
     }
-    for (number, _) in with_keys() {
+    let numbers_with_key = (1_usize..).zip(jobs).filter(|(_, job)| job.key.is_some());
+    for (number, _) in numbers_with_key {
         call.arg(number);
     }
 }
 
 fn has_duplicates(jobs: &[&NewJob]) -> bool {
     let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
-    jobs.len() > 1
-        && jobs.iter().any(|job| {
-            let repeated_key = job.key.as_ref().is_some_and(|key| !keys.insert(key));
-            !handles.insert(handle::handle(job.id)) || repeated_key
-        })
+    jobs.iter().any(|job| {
+        let is_key_repeated = job.key.as_ref().is_some_and(|key| !keys.insert(key));
+        let is_handle_repeated = !handles.insert(handle::handle(job.id));
+        is_key_repeated || is_handle_repeated
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The native backend: connects, and passes each call on. The files of the calls, like `claim.rs`, do
-//! not know this one.
+//! The native backend: connects, and passes each call on to the call's file, like `claim.rs`.
 
 use std::sync::Arc;
 
@@ -14,9 +13,7 @@ use dq_core::{
 use crate::check;
 use crate::claim::ClaimBatch;
 use crate::config::RedisConfig;
-use crate::connect::{Link, Server, ServerSettings};
-use crate::key_layout::{KeyLayout, NativeLayout};
-use crate::keys;
+use crate::key_layout::NativeLayout;
 use crate::script::Scripts;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
@@ -37,27 +34,11 @@ impl RedisBackend {
         let shards = ShardSettings::new(&config.shards);
         let connecting = async {
             let server = config.server();
-            let backend = Self::assemble(&server, environment, layout, scripts, shards).await?;
+            let backend = Self::open(&server, environment, layout, scripts, shards).await?;
             backend.check_format().await?;
             Ok(backend)
         };
         connecting.await.map_err(|error: Error| error.operation("connect"))
-    }
-
-    /// Connects with this key layout, and checks the server and the user's rights.
-    pub(crate) async fn assemble(
-        server: &ServerSettings,
-        environment: &Environment,
-        layout: Box<dyn KeyLayout>,
-        scripts: Arc<Scripts>,
-        shard_settings: ShardSettings,
-    ) -> Result<Self> {
-        let server = Arc::new(Server::new(server)?);
-        let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
-        check::probe(&link, keys::slot(layout.queues().as_bytes())).await?;
-        let backend = Self::new(server, link, environment, layout, scripts, shard_settings);
-        backend.prove_rights().await?;
-        Ok(backend)
     }
 }
 
@@ -69,8 +50,8 @@ impl Backend for RedisBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Jobs with equal due times are claimed by id, which is scheduling order only for one
-        // producer's jobs.
+        // Jobs with equal due times are claimed by id: scheduling order only for one producer's
+        // jobs.
         capabilities.fifo = false;
         capabilities
     }

@@ -1,13 +1,17 @@
-//! Batch calls: routes the items, each about one job, to their partitions, cuts each partition's
-//! items into *chunks* of one call each, and makes several calls at a time.
+//! Batch calls: routes *items*, each about one job, to their partitions, and cuts each partition's
+//! items into *chunks* of one call each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use dq_core::{QueueName, Result, async_trait};
 use futures_util::{StreamExt, stream};
+use redis::Value;
 
+use crate::error::unexpected;
 use crate::keys::Partition;
+use crate::reply;
+use crate::script::{Call, Script, Scripts};
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
@@ -24,11 +28,12 @@ pub(crate) const JOB_BYTES: usize = 64;
 /// Maximum calls of one batch that wait for a reply.
 const CONCURRENT_CALLS: usize = 8;
 
+/// For example storing or cancelling one job.
 #[async_trait]
-pub(crate) trait Item: Sync + Sized {
+pub(crate) trait Item: Send + Sync + Sized {
     type Answer: Send;
 
-    /// The call stores a new job, so the queue needs the shard count in the settings.
+    /// The item stores a new job, so the queue needs the shard count in the settings.
     const IS_NEW: bool = false;
 
     fn queue(&self) -> &QueueName;
@@ -43,13 +48,48 @@ pub(crate) trait Item: Sync + Sized {
 
     fn is_absent(answer: &Self::Answer) -> bool;
 
+    fn script(scripts: &Scripts) -> &Script;
+
+    fn add_arguments(
+        backend: &RedisBackend,
+        chunk: &Chunk<'_, Self>,
+        call: &mut Call<'_>,
+    ) -> Result<()>;
+
+    async fn read(
+        backend: &RedisBackend,
+        reply: Value,
+        chunk: &Chunk<'_, Self>,
+    ) -> Result<Vec<Self::Answer>>;
+
     /// `None` if the partition is closed: the items are routed again.
     async fn call(
         backend: &RedisBackend,
         chunk: &Chunk<'_, Self>,
-    ) -> Result<Option<Vec<Self::Answer>>>;
+    ) -> Result<Option<Vec<Self::Answer>>> {
+        let mut call = Self::script(&backend.scripts).on([&*chunk.partition]);
+        Self::add_arguments(backend, chunk, &mut call)?;
+        match backend.run_on(&chunk.partition, call).await? {
+            Some(reply) => Self::read(backend, reply, chunk).await.map(Some),
+            None => Ok(None),
+        }
+    }
 }
 
+/// Reads a reply with a letter for each item.
+pub(crate) fn read_letters<I, T>(
+    reply: Value,
+    chunk: &Chunk<'_, I>,
+    read: impl Fn(u8) -> T,
+) -> Result<Vec<T>> {
+    let letters = reply::bytes(reply)?;
+    if letters.len() != chunk.items.len() {
+        return Err(unexpected());
+    }
+    Ok(letters.iter().map(|letter| read(*letter)).collect())
+}
+
+/// `index` is the item's place in the batch.
 struct Request<'a, I> {
     index: usize,
     item: &'a I,
@@ -81,7 +121,8 @@ fn chunks<I: Item>(requests: Vec<Request<'_, I>>) -> Vec<Chunk<'_, I>> {
             filling.len() - 1
         });
         let (chunk, bytes) = (&mut filling[position], item.size_bytes());
-        if chunk.items.len() == CHUNK || chunk.bytes + bytes > CHUNK_BYTES && chunk.bytes > 0 {
+        let is_too_large = chunk.bytes > 0 && chunk.bytes + bytes > CHUNK_BYTES;
+        if chunk.items.len() == CHUNK || is_too_large {
             full.push(std::mem::replace(chunk, Chunk::new(&partition)));
         }
         chunk.items.push(item);
@@ -93,98 +134,82 @@ fn chunks<I: Item>(requests: Vec<Request<'_, I>>) -> Vec<Chunk<'_, I>> {
 }
 
 impl RedisBackend {
-    /// Calls the most likely partition of each item, then, for absent jobs, all others where the
-    /// job may be. Returns the answers in order.
-    /// Errors: The errors of [`Self::partitions_of`] or, for new jobs,
-    /// [`Self::partitions_to_fill`]; errors of the calls; `Unavailable` if the shard count keeps
-    /// changing. Items may have taken effect before any error, except if the first partition lookup
-    /// fails.
+    /// Calls the most likely partition of each item, then, for absent jobs, all other partitions
+    /// where the job may be. Returns the answers in order.
+    /// Errors: As [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`];
+    /// `Unavailable` if the shard count keeps changing. Items may have taken effect before.
     pub(crate) async fn run_batch<I: Item>(&self, items: &[I]) -> Result<Vec<I::Answer>> {
         let mut answers: Vec<Option<I::Answer>> = items.iter().map(|_| None).collect();
         let mut unanswered: Vec<usize> = (0..items.len()).collect();
         let mut attempts = self.attempts();
         while !unanswered.is_empty() {
             attempts.next().await?;
-            let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
-            let (mut first, mut others) = (Vec::with_capacity(unanswered.len()), Vec::new());
-            for index in unanswered {
-                let item = &items[index];
-                let queue = item.queue();
-                if !queues.contains_key(queue) {
-                    let partitions = if I::IS_NEW {
-                        self.partitions_to_fill(queue).await?
-                    } else {
-                        self.partitions_of(queue).await?
-                    };
-                    queues.insert(queue, partitions);
-                }
-                let partitions = &queues[queue];
-                let (shard, more) = item.shards(partitions, &self.leases);
-                let request = |shard| {
-                    let partition = Arc::clone(partitions.shard(shard));
-                    Request { index, item, partition }
-                };
-                first.push(request(shard));
-                others.extend(more.into_iter().map(request));
-            }
-            let is_open = |answer: &Option<I::Answer>| answer.as_ref().is_none_or(I::is_absent);
-            let mut refused = Vec::new();
-            for mut requests in [first, others] {
-                requests.retain(|request| is_open(&answers[request.index]));
-                let chunks = chunks(requests);
-                let calls: Vec<_> = chunks.iter().map(|chunk| I::call(self, chunk)).collect();
-                let mut replies = stream::iter(calls).buffered(CONCURRENT_CALLS);
-                for chunk in &chunks {
-                    let Some(reply) = replies.next().await.transpose()?.flatten() else {
-                        refused.extend(&chunk.indices);
-                        continue;
-                    };
-                    for (index, answer) in chunk.indices.iter().zip(reply) {
-                        if is_open(&answers[*index]) {
-                            answers[*index] = Some(answer);
-                        }
-                    }
-                }
-            }
-            refused.retain(|index| is_open(&answers[*index]));
+            let (first, others) = self.route(items, unanswered).await?;
+            let mut refused = self.call_unanswered(first, &mut answers).await?;
+            refused.extend(self.call_unanswered(others, &mut answers).await?);
+            refused.retain(|index| is_open::<I>(&answers[*index]));
             refused.sort_unstable();
             refused.dedup();
             unanswered = refused;
         }
         Ok(answers.into_iter().flatten().collect())
     }
+
+    async fn route<'a, I: Item>(
+        &self,
+        items: &'a [I],
+        indices: Vec<usize>,
+    ) -> Result<(Vec<Request<'a, I>>, Vec<Request<'a, I>>)> {
+        let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
+        let (mut first, mut others) = (Vec::with_capacity(indices.len()), Vec::new());
+        for index in indices {
+            let item = &items[index];
+            let queue = item.queue();
+            if !queues.contains_key(queue) {
+                let partitions = if I::IS_NEW {
+                    self.partitions_to_fill(queue).await?
+                } else {
+                    self.partitions_of(queue).await?
+                };
+                queues.insert(queue, partitions);
+            }
+            let partitions = &queues[queue];
+            let (shard, more) = item.shards(partitions, &self.leases);
+            let request =
+                |shard| Request { index, item, partition: Arc::clone(partitions.shard(shard)) };
+            first.push(request(shard));
+            others.extend(more.into_iter().map(request));
+        }
+        Ok((first, others))
+    }
+
+    /// Returns the indices of items with a closed partition.
+    async fn call_unanswered<I: Item>(
+        &self,
+        mut requests: Vec<Request<'_, I>>,
+        answers: &mut [Option<I::Answer>],
+    ) -> Result<Vec<usize>> {
+        requests.retain(|request| is_open::<I>(&answers[request.index]));
+        let chunks = chunks(requests);
+        let calls: Vec<_> = chunks.iter().map(|chunk| I::call(self, chunk)).collect();
+        let mut replies = stream::iter(calls).buffered(CONCURRENT_CALLS);
+        let mut refused = Vec::new();
+        for chunk in &chunks {
+            let Some(reply) = replies.next().await.transpose()?.flatten() else {
+                refused.extend(&chunk.indices);
+                continue;
+            };
+            for (index, answer) in chunk.indices.iter().zip(reply) {
+                if is_open::<I>(&answers[*index]) {
+                    answers[*index] = Some(answer);
+                }
+            }
+        }
+        Ok(refused)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use dq_core::{Due, JobId, NewJob};
-
-    use super::*;
-    use crate::key_layout::{KeyLayout, NativeLayout};
-
-    #[test]
-    fn chunks_are_bounded_and_keep_the_order_of_each_queue() {
-        let layout = NativeLayout { prefix: "dq".to_owned() };
-        let queues = ["a", "b"].map(|name| QueueName::new(name).unwrap());
-        let partitions = [0, 1].map(|n: usize| Arc::new(layout.partition(&queues[n], 1, 0)));
-        let job = |n: usize| {
-            let id = JobId::from_bytes((n as u128).to_be_bytes());
-            let payload = vec![0; if n < 4 { CHUNK_BYTES } else { 1 }];
-            NewJob::new(id, queues[n % 2].clone(), Due::NOW, payload.into())
-        };
-        let jobs: Vec<NewJob> = (0..500).map(job).collect();
-        let request = |(index, item)| {
-            let partition = Arc::clone(&partitions[index % 2]);
-            Request { index, item, partition }
-        };
-        let chunks = chunks(jobs.iter().enumerate().map(request).collect());
-        for queue in &queues {
-            let of_queue = chunks.iter().filter(|chunk| chunk.partition.queue == *queue);
-            let indices: Vec<usize> =
-                of_queue.flat_map(|chunk| chunk.indices.iter().copied()).collect();
-            assert!(indices.is_sorted() && indices.len() == 250);
-        }
-        assert!(chunks.iter().all(|chunk| chunk.items.len() <= CHUNK));
-        assert!(chunks.iter().all(|chunk| chunk.bytes <= CHUNK_BYTES || chunk.items.len() == 1));
-    }
+/// Whether an item has no answer yet, or one that another shard may improve.
+fn is_open<I: Item>(answer: &Option<I::Answer>) -> bool {
+    answer.as_ref().is_none_or(I::is_absent)
 }

@@ -1,105 +1,18 @@
-//! Checks the server when connecting, and reports findings for `check`.
+//! Findings for `check`: settings by which the server loses jobs, and damage by other programs.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-
-use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
+use dq_core::{Error, Finding, QueueName, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use redis::Value;
 
 use crate::connect::{CommandError, Link, can_subscribe};
-use crate::error::{
-    CLUSTER, Effect, RIGHTS, SENTINEL, is_refused, is_unknown_command, is_unknown_script, replica,
-};
+use crate::error::{Effect, RIGHTS, is_refused, is_unknown_command};
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
 use crate::resize::shards_mismatch;
-use crate::script::{LIBRARY, Script};
 use crate::shards::layout::Layout;
 use crate::store::RedisBackend;
 
-const MIN_VERSION: (u32, u32) = (6, 2);
-
 const CONCURRENT_QUEUES: usize = 8;
-
-/// Refuses an unusable server, as far as this user may see. `slot` is any slot in use.
-/// Errors: `Incompatible` for a server that is too old or runs no scripts, `Config` for a topology
-/// that needs another URL scheme, `ReadOnly` for a replica.
-pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
-    match link.query(Some(slot), &redis::cmd("HELLO")).await {
-        // This user may not ask.
-        Err(CommandError::Failed(error)) if is_refused(&error) => {}
-        Err(CommandError::Failed(error)) if is_unknown_command(&error) => {
-            return Err(too_old("the Redis server is older than 6.2, or has no command HELLO"));
-        }
-        answer => {
-            let hello = link.result(Effect::Repeatable, answer)?;
-            let mut fields: HashMap<String, Value> =
-                redis::from_redis_value(hello).unwrap_or_default();
-            let mut text = |name| {
-                let value = fields.remove(name).and_then(|value| reply::bytes(value).ok());
-                String::from_utf8_lossy(&value.unwrap_or_default()).into_owned()
-            };
-            refuse_old(&text("version"))?;
-            refuse_other_topology(&text("mode"), link.server().is_cluster())?;
-            if text("role") == "replica" && !link.server().origin().finds_primary {
-                return Err(replica());
-            }
-        }
-    }
-    let probe = "return struct.size('L')";
-    let sha = sha1_smol::Sha1::from(probe).digest().to_string();
-    for (command, script) in [("EVAL", probe), ("EVALSHA", &sha)] {
-        let mut call = redis::cmd(command);
-        call.arg(script).arg(0);
-        match link.query(None, &call).await {
-            // NOSCRIPT: in a cluster EVAL may have run on another node.
-            Err(CommandError::Failed(error)) if is_unknown_script(&error) => {}
-            answer => drop(link.result(Effect::Repeatable, answer).map_err(no_scripting)?),
-        }
-    }
-    Ok(())
-}
-
-/// Accepts versions in an unknown form.
-fn refuse_old(text: &str) -> Result<()> {
-    match version(text) {
-        Some(version) if version < MIN_VERSION => {
-            Err(too_old(format!("Redis {}.{} is too old", version.0, version.1)))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn too_old(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Incompatible, what)
-        .remedy("use Redis 6.2 or newer, or Valkey, and do not rename its commands")
-}
-
-/// `mode` is `standalone`, `cluster` or `sentinel`.
-fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
-    let (what, remedy) = if mode == "sentinel" {
-        ("the Redis server is a Sentinel, which keeps no data", SENTINEL)
-    } else if mode == "cluster" && !as_cluster {
-        ("the Redis server is a node of a cluster", CLUSTER)
-    } else {
-        return Ok(());
-    };
-    Err(Error::new(ErrorKind::Config, what).remedy(remedy))
-}
-
-/// Keeps an error with another cause, like a missing right.
-fn no_scripting(error: Error) -> Error {
-    if !matches!(error.kind(), ErrorKind::Internal | ErrorKind::Incompatible) {
-        return error;
-    }
-    Error::new(ErrorKind::Incompatible, "the Redis server runs no Lua scripts")
-        .remedy(
-            "use a server with scripting and its `struct` library: Redis 6.2 or newer, or Valkey \
-             with its Lua module",
-        )
-        .source(error)
-}
 
 pub(crate) async fn findings(backend: &RedisBackend) -> Vec<Finding> {
     let mut findings = match info(&backend.link).await {
@@ -140,25 +53,19 @@ fn unreachable(error: Error) -> Finding {
 }
 
 async fn key_findings(backend: &RedisBackend) -> Result<Vec<Finding>> {
-    let script = Script::new(&LIBRARY, include_str!("scripts/inspect.lua"), Effect::Repeatable);
     let queues = backend.queues().await?;
-    let calls: Vec<_> =
-        queues.iter().map(|queue| queue_findings(backend, &script, queue).boxed()).collect();
+    let calls: Vec<_> = queues.iter().map(|queue| queue_findings(backend, queue).boxed()).collect();
     let calls = stream::iter(calls).buffered(CONCURRENT_QUEUES);
     calls.try_concat().await
 }
 
-async fn queue_findings(
-    backend: &RedisBackend,
-    script: &Script,
-    queue: &QueueName,
-) -> Result<Vec<Finding>> {
+async fn queue_findings(backend: &RedisBackend, queue: &QueueName) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    // Fails if the layout key has another type; the inspection below finds that.
+    // This fails if the key has another type, which the inspection below finds.
     let layout = backend.stored_layout(queue).await;
     let stored = layout.as_ref().map_or(Layout::UNSHARDED.shards, |layout| layout.shards);
     for partition in &backend.partitions.make(queue, stored).all {
-        findings.extend(partition_findings(backend, script, partition).await?);
+        findings.extend(partition_findings(backend, partition).await?);
     }
     if let Some(shards) = backend.shard_settings.for_queue(queue)
         && findings.is_empty()
@@ -175,13 +82,10 @@ async fn queue_findings(
     Ok(findings)
 }
 
-/// Damage by other programs in a partition's keys, as `scripts/inspect.lua` replies.
-async fn partition_findings(
-    backend: &RedisBackend,
-    script: &Script,
-    partition: &Partition,
-) -> Result<Vec<Finding>> {
-    let mut reply = Reply::new(script.on([partition]).run(&backend.link).await?)?;
+/// Finds damage by other programs in a partition's keys.
+async fn partition_findings(backend: &RedisBackend, partition: &Partition) -> Result<Vec<Finding>> {
+    let call = backend.scripts.inspect.on([partition]);
+    let mut reply = Reply::new(call.run(&backend.link).await?)?;
     let mut findings = Vec::new();
     let (queue, quarantined) = (&partition.queue, reply.count()?);
     if quarantined > 0 {
@@ -199,16 +103,11 @@ async fn partition_findings(
     while !reply.is_empty() {
         let key = reply.bytes()?;
         let key = String::from_utf8_lossy(&key);
-        let other = if backend.layout().is_shared(partition, &key) {
-            "use another name for the queue"
-        } else {
-            "choose another `prefix`"
-        };
         findings.push(Finding::new(
             Severity::Error,
             "redis.foreign-key",
             format!("queue {queue} cannot be served: the key {key} holds another type of value"),
-            format!("rename or remove that key, or {other}"),
+            "rename or remove that key, or choose another `prefix` or another name for the queue",
         ));
     }
     Ok(findings)
@@ -246,7 +145,8 @@ fn server_findings(info: &str) -> Vec<Finding> {
     findings
 }
 
-/// Empty if the reply has another form. `None` if this user may not run INFO, or it was renamed.
+/// Reads INFO: empty if the reply has another form; `None` if this user may not run it, or it was
+/// renamed.
 async fn info(link: &Link) -> Result<Option<String>> {
     let answer = link.query(None, &redis::cmd("INFO")).await;
     if let Err(CommandError::Failed(error)) = &answer
@@ -270,37 +170,9 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn servers_are_refused_by_their_version() {
-        for (version, refused) in [
-            ("5.0.14", true),
-            ("6.0.16", true),
-            ("6.2.0", false),
-            ("7.0.15", false),
-            ("10.1.0", false),
-            ("255.255.255", false),
-            ("unstable", false),
-        ] {
-            match refuse_old(version) {
-                Ok(()) => assert!(!refused, "{version}"),
-                Err(error) => {
-                    assert!(refused, "{version}");
-                    assert_eq!(error.kind(), ErrorKind::Incompatible);
-                    assert!(error.message().contains(&version[..3]), "{error}");
-                    assert!(error.remedy_text().is_some_and(|remedy| remedy.contains("6.2")));
-                }
-            }
-        }
-    }
 
     #[test]
     fn settings_that_lose_jobs_are_found() {

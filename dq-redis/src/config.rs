@@ -44,14 +44,10 @@ pub struct RedisConfig {
     /// without an entry has the count that another process has set, or one shard.
     ///
     /// The count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
-    /// jobs, or is paused. Otherwise storing a job or pausing the queue changes the count to your
-    /// setting. If the count is fixed and differs, storing a job is a `Config` error, and a pause
-    /// keeps the stored count. All other calls use the stored count. Give all processes the same
+    /// jobs, or is paused. Otherwise storing a job or pausing the queue changes it to your setting.
+    /// If it is fixed and differs, storing a job is a `Config` error. Give all processes the same
     /// count. To change the count of a queue that is never empty, use a new
     /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
-    ///
-    /// In a cluster each claim makes at least one call per slot. It claims the oldest jobs that are
-    /// due when it begins.
     ///
     /// ```
     /// use dq_core::QueueName;
@@ -109,8 +105,6 @@ impl RedisConfig {
         }
     }
 
-    /// Checks the fields without connecting.
-    /// Errors: `Config` naming the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         shards::check(&self.shards)?;
@@ -119,8 +113,6 @@ impl RedisConfig {
     }
 }
 
-/// Refuses a prefix that could make keys ambiguous.
-/// Errors: `Config`.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));

@@ -1,16 +1,15 @@
-//! Errors of the server and of settings: kinds, messages and remedies. The backend's methods add the
-//! operation.
+//! Errors of the server and of settings: kinds, messages and remedies.
 
 use dq_core::config::invalid_setting;
 use dq_core::{Error, ErrorKind, QueueName};
 use redis::{RedisError, ServerErrorKind};
 
+/// The kind of the error if a command's reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The command can be repeated, or its effect expires by itself, like a lease. A lost reply is
-    /// `Unavailable`.
+    /// `Unavailable`: the command can be repeated, or its effect expires by itself, like a lease.
     Repeatable,
-    /// The effect stays. A lost reply is `OutcomeUnknown`.
+    /// `OutcomeUnknown`: the effect stays.
     Lasting,
 }
 
@@ -18,7 +17,7 @@ pub(crate) enum Effect {
 pub(crate) struct Origin {
     pub(crate) address: String,
     pub(crate) is_cluster: bool,
-    /// Whether the client finds the new primary after a failover: true with Sentinel and clusters.
+    /// Whether the client finds the new primary after a failover: with Sentinel and clusters.
     pub(crate) finds_primary: bool,
     pub(crate) tls: bool,
 }
@@ -31,7 +30,7 @@ pub(crate) fn replica() -> Error {
     Error::new(ErrorKind::ReadOnly, "the Redis server is a replica").remedy(PRIMARY)
 }
 
-/// The error for a reply that the script or command never gives.
+/// For a reply that the script or command never gives.
 pub(crate) fn unexpected() -> Error {
     Error::new(ErrorKind::Internal, "a script gave an unexpected reply").remedy(
         "check whether another program writes to the keys of this `prefix`; if not, please report \
@@ -101,26 +100,26 @@ pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError)
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    // Only bug reports need the script line.
+    // Only bug reports need the line of the script.
     let message = if kind == ErrorKind::Internal { &message } else { without_line(&message) };
     Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim())).remedy(remedy)
 }
 
-fn without_line(message: &str) -> &str {
-    if let Some((message, line)) = message.rsplit_once(" script: ")
+fn without_line(text: &str) -> &str {
+    if let Some((message, line)) = text.rsplit_once(" script: ")
         && line.contains(", on @")
     {
         return message;
     }
     // Before Redis 7 the line comes first, and twice if the server itself refused a command.
-    let rest = message.strip_prefix("ERR Error running script ");
+    let rest = text.strip_prefix("ERR Error running script ");
     let rest = rest.and_then(|rest| rest.split_once(": @user_script:")?.1.split_once(": "));
-    let Some((_line, message)) = rest else { return message };
+    let Some((_line, message)) = rest else { return text };
     let rest = message.strip_prefix("@user_script: ").and_then(|rest| rest.split_once(": "));
     rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
-/// Cluster nodes and replicas that do not serve a key, or not yet.
+/// Cluster nodes and replicas with these codes do not serve a key, or not yet.
 const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
 pub(crate) fn wrong_type(origin: &Origin, queue: &QueueName) -> Error {
@@ -135,9 +134,6 @@ pub(crate) const CLUSTER: &str =
     "begin the URL with redis+cluster://, or rediss+cluster:// for TLS";
 pub(crate) const SENTINEL: &str = "write the URL like redis+sentinel://host:26379/mymaster/0, with \
      the name of the primary, or connect to the primary itself";
-const NO_DATABASES: &str = "leave out the number of the database; if that server is a Sentinel, \
-     write the URL like redis+sentinel://host:26379/mymaster/0";
-const NO_SENTINEL: &str = "that server is no Sentinel: begin the URL with redis://, or with redis+cluster:// if it is in a cluster";
 const NO_CLUSTER: &str = "begin the URL with redis://: that server is in no cluster";
 const UNREACHED: &str = "check that the server runs and can be reached from here";
 const UNREACHED_BY_TLS: &str = "check that the server runs, can be reached from here, and speaks \
@@ -146,24 +142,10 @@ const CREDENTIALS: &str =
     "check user and password of the URL, or leave them out if the server has none";
 const WRONG_TYPE: &str = "another program uses a key of this backend: choose another `prefix`, or remove \
      that key, which `check` names";
-const LOGIN: &str = "give the user and the password in the URL: redis://user:password@host:6379/0";
-const CANNOT_SAVE: &str =
-    "the server refuses writes until it can save its data: see its log, free its disk";
-const NO_REPLICAS: &str =
-    "the server waits for its replicas: see `min-replicas-to-write` and INFO replication";
 const BUSY: &str = "a script of another client has run for seconds: end it with SCRIPT KILL";
-const PRIMARY_NAME: &str =
-    "check the name of the primary in the URL, and that the Sentinels know one that runs";
-const FEW_DATABASES: &str = "the server has fewer databases: see its setting `databases`";
-const MAX_CLIENTS: &str =
-    "raise `maxclients` of the server, or close connections that CLIENT LIST shows";
-const CERTIFICATE: &str =
-    "give the certificate of the server's authority as `ca`, and the host as it is named there";
-const PROTECTED: &str =
-    "the server runs in protected mode: set a password, or bind it to an address";
-const REPEAT: &str = "repeat the call with the same job ids: what has taken effect is kept";
 const PRIMARY: &str = "connect to the primary, by redis+sentinel:// if it changes";
-const OLD: &str = "use Redis 6.2 or newer with scripting enabled";
+const NO_COMMAND: &str = "use a server with Lua scripts and all commands under their own names: Redis 6.2 or \
+     newer, or Valkey with its Lua module";
 pub(crate) const RIGHTS: &str =
     "grant this user what the documentation of dq-redis lists under rights";
 
@@ -178,12 +160,24 @@ fn has_code(error: &RedisError, codes: &[&str]) -> bool {
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     use ErrorKind::{Config, Full, Incompatible, Internal, OutcomeUnknown, ReadOnly, Unavailable};
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
-        (&["WRONGPASS", "NOAUTH"], Config, LOGIN),
+        (
+            &["WRONGPASS", "NOAUTH"],
+            Config,
+            "give the user and the password in the URL: redis://user:password@host:6379/0",
+        ),
         (&["NOPERM"], Config, RIGHTS),
         (&["OOM"], Full, "raise `maxmemory`, or remove dead jobs and other keys"),
         (&["READONLY"], ReadOnly, PRIMARY),
-        (&["MISCONF"], ReadOnly, CANNOT_SAVE),
-        (&["NOREPLICAS"], Unavailable, NO_REPLICAS),
+        (
+            &["MISCONF"],
+            ReadOnly,
+            "the server refuses writes until it can save its data: see its log, free its disk",
+        ),
+        (
+            &["NOREPLICAS"],
+            Unavailable,
+            "the server waits for its replicas: see `min-replicas-to-write` and INFO replication",
+        ),
         (&["LOADING"], Unavailable, "wait: the server is loading its data"),
         (&["BUSY"], Unavailable, BUSY),
         (
@@ -203,28 +197,59 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         redis::ErrorKind::ClusterConnectionNotFound => {
             return (Unavailable, "check that the nodes of the cluster run");
         }
-        redis::ErrorKind::MasterNameNotFoundBySentinel => return (Unavailable, PRIMARY_NAME),
+        redis::ErrorKind::MasterNameNotFoundBySentinel => {
+            return (
+                Unavailable,
+                "check the name of the primary in the URL, and that the Sentinels know one that runs",
+            );
+        }
         _ => {}
     }
-    // Errors without a code, some from the client library. NOPERM inside a script has three texts.
-    // Redis 6.2 quotes command names with backticks, later versions with apostrophes. Only this
-    // file reads error texts.
+    // Errors without a code. A missing right inside a script has three texts. Redis 6.2 quotes
+    // command names with backticks, later versions with apostrophes. Only this file reads error
+    // texts.
     let text = error.to_string().replace('`', "'");
-    let phrases: [(&str, ErrorKind, &'static str); 14] = [
+    let phrases: [(&str, ErrorKind, &'static str); 15] = [
         ("cluster support disabled", Config, NO_CLUSTER),
-        ("unknown command 'SENTINEL'", Config, NO_SENTINEL),
+        (
+            "unknown command 'SENTINEL'",
+            Config,
+            "that server is no Sentinel: begin the URL with redis://, or with redis+cluster:// if it is in a cluster",
+        ),
         ("not allowed in cluster mode", Config, CLUSTER),
-        ("DB index is out of range", Config, FEW_DATABASES),
-        ("max number of clients", Unavailable, MAX_CLIENTS),
+        (
+            "DB index is out of range",
+            Config,
+            "the server has fewer databases: see its setting `databases`",
+        ),
+        (
+            "max number of clients",
+            Unavailable,
+            "raise `maxclients` of the server, or close connections that CLIENT LIST shows",
+        ),
         ("has no permissions", Config, RIGHTS),
         ("user executing the script", Config, RIGHTS),
         ("ACL failure", Config, RIGHTS),
-        ("unknown command 'SELECT'", Config, NO_DATABASES),
+        (
+            "unknown command 'SELECT'",
+            Config,
+            "leave out the number of the database; if that server is a Sentinel, write the URL like \
+             redis+sentinel://host:26379/mymaster/0",
+        ),
         ("unknown command 'CLUSTER'", Config, NO_CLUSTER),
-        ("unknown command", Incompatible, OLD),
-        ("certificate", Config, CERTIFICATE),
+        ("unknown command", Incompatible, NO_COMMAND),
+        ("global 'struct'", Incompatible, NO_COMMAND),
+        (
+            "certificate",
+            Config,
+            "give the certificate of the server's authority as `ca`, and the host as it is named there",
+        ),
         ("Password authentication failed", Config, CREDENTIALS),
-        ("protected mode", Config, PROTECTED),
+        (
+            "protected mode",
+            Config,
+            "the server runs in protected mode: set a password, or bind it to an address",
+        ),
     ];
     if let Some((_, kind, remedy)) = phrases.into_iter().find(|(phrase, ..)| text.contains(phrase))
     {
@@ -232,13 +257,14 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
     let lost = error.is_io_error() || error.is_timeout() || error.is_unrecoverable_error();
     match (lost, effect) {
-        (true, Effect::Lasting) => (OutcomeUnknown, REPEAT),
+        (true, Effect::Lasting) => {
+            (OutcomeUnknown, "repeat the call with the same job ids: what has taken effect is kept")
+        }
         (true, Effect::Repeatable) => (Unavailable, UNREACHED),
         (false, _) => (Internal, "please report this with the message"),
     }
 }
 
-/// The stored format is newer than this version: see `format.rs`.
 pub(crate) fn too_old() -> Error {
     Error::new(
         ErrorKind::Incompatible,
@@ -268,18 +294,24 @@ mod tests {
 
     #[test]
     fn the_line_of_a_script_is_left_out_unless_it_is_to_be_reported() {
-        let line = "script: 75c1, on @user_script:12.";
-        let known = converted(false, "WRONGTYPE", &format!("Operation against a key {line}"));
-        assert_eq!(known.message(), "Redis at h:6379: WRONGTYPE Operation against a key");
-        let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
-        assert_eq!(
-            converted(false, "ERR", before).message(),
-            "Redis at h:6379: WRONGTYPE Operation"
-        );
-        let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
-             allowed";
-        assert_eq!(converted(false, "ERR", twice).message(), "Redis at h:6379: OOM not allowed");
-        assert!(converted(false, "ERR", &format!("Oops {line}")).message().ends_with(line));
+        let oops = "ERR Oops script: 75c1, on @user_script:12.";
+        for (code, detail, shown) in [
+            ("WRONGTYPE", "Op script: 75c1, on @user_script:12.", "WRONGTYPE Op"),
+            (
+                "ERR",
+                "Error running script (call to f_7): @user_script:1: WRONGTYPE Op",
+                "WRONGTYPE Op",
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_7): @user_script:1: @user_script: 1: -OOM no",
+                "OOM no",
+            ),
+            ("ERR", &oops[4..], oops),
+        ] {
+            let error = converted(false, code, detail);
+            assert_eq!(error.message(), format!("Redis at h:6379: {shown}"));
+        }
     }
 
     #[test]

@@ -1,16 +1,15 @@
 //! Formats of the stored data, for processes of different versions on one store.
 //!
-//! A format is a number, and each version writes one. A store records three formats: `format`, its
-//! own; `write`, the oldest one that may still write there; and `read`, the oldest one that may
-//! still read there. Additive changes, which older versions need not know, raise only `format`.
+//! A format is a number, and each version writes one. A store records three: `format`, its own;
+//! `write`, the oldest that may still write there; `read`, the oldest that may still read there.
+//! Additive changes, which older versions need not know, raise only `format`.
 //!
-//! - The hash `{prefix}:format` has these fields for the whole prefix. A process reads them when
-//!   connecting. A process too old for `write` or `read` is refused; a newer one raises the format.
+//! - The hash `{prefix}:format` has these fields for the whole prefix. When connecting, a process
+//!   too old for `write` or `read` is refused; a newer one raises the format.
 //! - The field `format` in a partition's hash `meta` has `format/write/read` for that partition. A
-//!   version sets it in the same script that stores data unreadable for older versions. All scripts
-//!   that read or change jobs check it, so it also refuses processes that connected earlier. They
-//!   may still call `settle` and `renew`, to finish their leased jobs. Without the field, every
-//!   version may do everything.
+//!   version sets it in the script that stores data unreadable for older versions. All scripts that
+//!   read or change jobs check it, so it also refuses processes that connected earlier. They may
+//!   still call `settle` and `renew`. Without the field, every version may do everything.
 
 use dq_core::Result;
 

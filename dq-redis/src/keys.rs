@@ -2,8 +2,8 @@
 
 use dq_core::QueueName;
 
-/// A partition's keys, in the order for scripts. `scripts/library/keys.lua` describes each; `stray`
-/// is the quarantine.
+/// A partition's keys, in the order for scripts: see `scripts/library/keys.lua`. `stray` is the
+/// quarantine.
 pub(crate) const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
@@ -11,6 +11,7 @@ pub(crate) const KINDS: [&str; 13] = [
 const JOB: usize = 1;
 const QUARANTINE: usize = 8;
 
+/// A queue without shards, or one shard of a queue: keys in one slot of a cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) queue: QueueName,
@@ -22,8 +23,7 @@ pub(crate) struct Partition {
     /// The queue's shard count: 1 for the unsharded partition.
     pub(crate) shards: u16,
     pub(crate) shard: u16,
-    /// The queue index, if it contains the partition; see
-    /// [`KeyLayout::queue_index`](crate::key_layout::KeyLayout::queue_index).
+    /// The queue index, if it contains the partition.
     pub(crate) queue_index: Option<String>,
 }
 
@@ -46,10 +46,9 @@ impl Partition {
     }
 }
 
-/// The key's slot in a cluster.
-///
-/// Only the hash tag counts, the part between the first `{` and the next `}`. The whole key counts
-/// if the tag is missing or empty. (Redis Cluster specification, "Hash tags".)
+/// The key's slot in a cluster. Only the hash tag counts, the part between the first `{` and the
+/// next `}`, or the whole key if the tag is missing or empty. (Redis Cluster specification, "Hash
+/// tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;
@@ -67,20 +66,4 @@ pub(crate) fn crc16(bytes: &[u8]) -> u16 {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_a_cluster() {
-        // From CLUSTER KEYSLOT in Redis 7.0.15. 0x31c3 is in the specification of CRC-16.
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-        assert_eq!(slot(b"123456789"), 12739);
-        assert_eq!(slot(b"my{}q"), 12782);
-        assert_eq!(slot(b"q{x"), 1028);
-        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
-        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-    }
 }

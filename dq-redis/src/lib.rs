@@ -17,8 +17,8 @@
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire
 //! ```
 //!
-//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
-//! commands inside scripts because Redis checks those too.
+//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. Redis also checks the
+//! commands inside scripts.
 //!
 //! Connecting fails if a right is missing, with three exceptions. Without `+sadd`, `+smembers` or
 //! the queue names, the first use fails. Without `+subscribe`, only timers find jobs, and `check`
@@ -26,8 +26,7 @@
 //! backend; without it, the first use of such a queue fails.
 //!
 //! Two commands are optional. With `+info`, `check` sees the settings by which a server loses jobs.
-//! With `+hello`, connecting recognizes a Sentinel or a server that is too old, and the error says
-//! so.
+//! With `+hello`, connecting recognizes a Sentinel or a server that is too old.
 //!
 //! The Redisson backend needs the rights below. After Java's keys, list each queue name (here
 //! `orders`) and the schedule queue `dq.schedules`, which every runner looks at, each with your
@@ -43,17 +42,12 @@
 //!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
 //!
-//! The key expiry backend needs the native rights, `SET`, `TOUCH`, and the channel for key expiry
-//! events. The setting `configure` also needs `+config|get +config|set`. Without the channel, only
-//! timers find due jobs, and `check` reports it:
+//! The key expiry backend needs the native rights and those below. Without the channel, only timers
+//! find due jobs, and `check` reports it. The setting `configure` also needs `+config|get
+//! +config|set`.
 //!
 //! ```text
-//! ACL SETUSER jobs on >secret resetkeys ~{dq}:* \
-//!     resetchannels &{dq}:wake:* &__keyevent@*__:expired -@all \
-//!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
-//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
-//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire \
-//!     +set +touch
+//! ACL SETUSER jobs &__keyevent@*__:expired +set +touch
 //! ```
 
 mod args;
@@ -61,7 +55,6 @@ mod backend;
 mod batch;
 mod check;
 mod claim;
-mod clock;
 mod config;
 mod connect;
 mod error;
@@ -77,6 +70,7 @@ mod keys;
 mod library;
 mod operate;
 mod pins;
+mod probe;
 mod queue_index;
 mod record;
 mod redisson;
@@ -93,7 +87,7 @@ mod store;
 mod wakeups;
 
 pub use config::RedisConfig;
-pub use expiry::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
+pub use expiry::{RedisExpiryBackend, RedisExpiryConfig};
 pub use import::{RedissonSource, ZsetSource};
 pub use redisson::{Codec, Format, JavaVisibility, RedissonBackend, RedissonConfig};
 pub use store::RedisBackend;

@@ -8,9 +8,11 @@ use crate::error::unsupported;
 use crate::handle;
 use crate::keys::Partition;
 use crate::reply;
+use crate::resize::retry_if_closed;
 use crate::script::{Call, Script};
 use crate::store::RedisBackend;
 
+/// A purge ends after this many jobs and reports that there may be more.
 const PURGE_STEP: u64 = 1_000;
 
 impl RedisBackend {
@@ -30,7 +32,7 @@ impl RedisBackend {
         affected.map(OperateReport::new)
     }
 
-    /// `change` is `replay` or `remove`; `due` is when replayed jobs are due.
+    /// `change` is `replay` or `remove`; `due` is for replayed jobs.
     async fn change_dead(
         &self,
         queue: &QueueName,
@@ -43,8 +45,8 @@ impl RedisBackend {
         while shard < self.partitions_of(queue).await?.shards() {
             for chunk in ids.chunks(CHUNK) {
                 let add = |partition: &Partition, call: &mut Call<'_>| {
-                    let (max, age) = self.history_args(partition);
-                    call.arg(&partition.channel).arg(change).arg(due_arg(due)).arg(max).arg(age);
+                    call.arg(&partition.channel).arg(change).arg(due_arg(due));
+                    call.arg(self.history_args(partition));
                     for id in chunk {
                         call.arg(&id[..]);
                     }
@@ -56,7 +58,7 @@ impl RedisBackend {
         Ok(changed)
     }
 
-    /// Pauses or resumes all shards. Returns 1 if that changed any, else 0.
+    /// Returns 1 if that changed any shard, else 0.
     async fn pause(&self, queue: &QueueName, pause: bool) -> Result<u64> {
         self.register([queue]).await?;
         if pause {
@@ -87,8 +89,7 @@ impl RedisBackend {
                 break;
             }
             let add = |partition: &Partition, call: &mut Call<'_>| {
-                let (max, age) = self.history_args(partition);
-                call.arg(max).arg(age).arg(CHUNK);
+                call.arg(self.history_args(partition)).arg(CHUNK);
             };
             match self.run_on_shard(queue, shard, &self.scripts.purge, add).await? {
                 0 => shard += 1,
@@ -98,8 +99,8 @@ impl RedisBackend {
         Ok(report)
     }
 
-    /// Returns the number of jobs changed: 0 if the queue no longer has this shard. Such a shard
-    /// had no jobs, because the shard count changes only in empty queues.
+    /// Returns how many jobs changed: 0 if the queue no longer has this shard, which then had no
+    /// jobs.
     async fn run_on_shard(
         &self,
         queue: &QueueName,
@@ -107,16 +108,15 @@ impl RedisBackend {
         script: &Script,
         add: impl Fn(&Partition, &mut Call<'_>),
     ) -> Result<u64> {
-        let mut attempts = self.attempts();
-        loop {
-            attempts.next().await?;
+        retry_if_closed!(self, async {
             let partitions = self.partitions_of(queue).await?;
-            let Some(partition) = partitions.all.get(usize::from(shard)) else { return Ok(0) };
+            let Some(partition) = partitions.all.get(usize::from(shard)) else {
+                return Ok(Some(0));
+            };
             let mut call = script.on([&**partition]);
             add(partition, &mut call);
-            if let Some(answer) = self.run_on(partition, call).await? {
-                return reply::count(&answer);
-            }
-        }
+            let reply = self.run_on(partition, call).await?;
+            reply.map(|reply| reply::count(&reply)).transpose()
+        })
     }
 }

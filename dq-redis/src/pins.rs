@@ -1,13 +1,13 @@
-//! Pinned ids in sharded queues.
+//! Pinned ids in sharded queues. A *pinned* id belongs to an ended job and is not stored again for
+//! a while.
 //!
 //! A pin is in its job's shard, where the schedule script looks for it. But a job with the same id
 //! and another key belongs to another shard. So scheduling asks all shards of a queue that ever had
 //! a job with an id to pin. A mark in the unsharded partition, set before the first such job,
 //! identifies the queue.
 //!
-//! The mark is read once a second, and asking for pins and storing jobs are two calls. So an id
-//! whose job ends meanwhile can be stored again with another key. With the same key it is in the
-//! same shard, whose script sees the pin.
+//! The mark is read once a second, and asking for pins and storing jobs are two calls. So if a job
+//! ends meanwhile, its id can be stored again with another key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,6 @@ use crate::handle;
 use crate::reply::{self, Reply};
 use crate::store::RedisBackend;
 
-/// How long a queue counts as unmarked after a lookup.
 const RECHECK: Duration = Duration::from_secs(1);
 
 impl RedisBackend {
@@ -60,7 +59,7 @@ impl RedisBackend {
 
     /// Whether a queue ever had a job with an id to pin; with `adds_pins`, marks it.
     async fn is_marked(&self, queue: &QueueName, adds_pins: bool) -> Result<bool> {
-        let now = self.clock.elapsed();
+        let now = self.link.clock().elapsed();
         match lock(&self.marked_queues).get(queue) {
             Some(None) => return Ok(true),
             Some(Some(checked)) if !adds_pins && now < *checked + RECHECK => return Ok(false),
@@ -68,7 +67,7 @@ impl RedisBackend {
         }
         let partition = self.partitions.unsharded(queue);
         let mut call = self.scripts.pins.on([&*partition]);
-        call.arg(if adds_pins { "flag" } else { "flagged" });
+        call.arg(if adds_pins { "mark" } else { "is_marked" });
         let is_marked = reply::number(&call.run(&self.link).await?)? == 1;
         lock(&self.marked_queues).insert(queue.clone(), (!is_marked).then_some(now));
         Ok(is_marked)

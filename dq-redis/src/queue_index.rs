@@ -2,9 +2,9 @@
 //!
 //! The queue index, a sorted set, says when to look at each queue (see `scripts/library/keys.lua`).
 //! A claim looks at the wanted queues that are due there, and updates their entries in the same
-//! calls. Sharded queues are not in the index; a claim always looks at them.
+//! calls. It always looks at sharded queues, which are not in the index.
 //!
-//! Every ten minutes and after each reconnect, a claim looks at all wanted queues. So a lost or
+//! Every ten minutes and after each reconnect, a claim looks at all wanted queues, so a lost or
 //! wrong index, which only other programs can cause, delays jobs for a limited time.
 
 use std::collections::HashMap;
@@ -17,24 +17,24 @@ use crate::claim::{Claim, ClaimBatch, MAX_PARTITIONS};
 use crate::reply::Reply;
 use crate::store::RedisBackend;
 
-/// Maximum due entries to read. If there are as many or more, a claim looks at all queues.
+/// Maximum due entries to read. If there are as many, a claim looks at all queues.
 const MAX_DUE: usize = 10_000;
 
-/// Maximum later entries to read for the first wanted queue. If none of them is wanted, the claim
-/// is repeated at the last one's time.
+/// Maximum later entries to read. If none of them is wanted, the claim is repeated at the last
+/// one's time.
 const MAX_LATER: usize = 20;
 
-/// How long claims rely on the index before one looks at all wanted queues again.
 const FULL_LOOK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A claim for few jobs still looks at this many queues per call: fewer would cost more calls.
 const MIN_QUEUES_PER_CALL: usize = 16;
 
+/// Queues that are due now or next, by the index.
 struct Upcoming {
     now: Timestamp,
-    /// By queue: `None` if it is due, else when.
+    /// When each queue is due; `None` if it is due now.
     entries: HashMap<String, Option<i64>>,
-    /// The time of the last later entry, if there may be more.
+    /// The last entry's time, if there may be more.
     rest: Option<i64>,
 }
 
@@ -43,7 +43,6 @@ impl Upcoming {
         matches!(self.entries.get(queue.as_str()), Some(None))
     }
 
-    /// The due queues and the sharded ones.
     fn choose(&self, wants: &[Want], is_sharded: impl Fn(&Want) -> bool) -> Vec<Want> {
         let is_chosen = |want: &&Want| self.is_due(&want.queue) || is_sharded(want);
         wants.iter().filter(is_chosen).cloned().collect()
@@ -56,8 +55,6 @@ impl Upcoming {
 }
 
 impl RedisBackend {
-    /// Claims by the queue index.
-    /// Errors: As [`Claim::run`].
     pub(crate) async fn claim_by_index(
         &self,
         index: &str,
@@ -65,46 +62,76 @@ impl RedisBackend {
         batch: &mut ClaimBatch,
     ) -> Result<()> {
         let connection = self.link.connections();
-        let elapsed = self.link.clock().elapsed();
-        let is_recent = lock(&self.last_full_look).is_some_and(|(looked_on, at)| {
-            looked_on == connection && elapsed < at + FULL_LOOK_INTERVAL
+        let began = self.link.clock().elapsed();
+        let relies_on_index = lock(&self.last_full_look).is_some_and(|(looked_on, looked_at)| {
+            looked_on == connection && began < looked_at + FULL_LOOK_INTERVAL
         });
-        let upcoming = if is_recent { self.upcoming(index).await? } else { None };
-        let sharded = self.partitions.sharded();
-        let is_sharded = |want: &Want| {
-            sharded.contains(&want.queue) || self.shard_settings.for_queue(&want.queue).is_some()
-        };
-        let mut next_due = None;
-        let (wants, queues_per_call) = match &upcoming {
-            None => (params.wants.to_vec(), MAX_PARTITIONS),
-            Some(upcoming) => {
-                batch.claimed.now = upcoming.now;
-                next_due = upcoming.next(params.wants);
-                let wants = upcoming.choose(params.wants, is_sharded);
-                (wants, params.limit.clamp(MIN_QUEUES_PER_CALL, MAX_PARTITIONS))
+        let upcoming = if relies_on_index { self.upcoming(index).await? } else { None };
+        let Some(upcoming) = upcoming else {
+            if self.claim_from_all(params, batch).await? {
+                *lock(&self.last_full_look) = Some((connection, began));
             }
+            return Ok(());
         };
-        // Shards apart, because calls with shards do not update the index.
-        let parts = wants.chunk_by(|a, b| is_sharded(a) == is_sharded(b));
-        for wants in parts.flat_map(|part| part.chunks(queues_per_call)) {
-            let part = ClaimParams::new(wants, params.limit, params.worker);
-            let is_complete = Claim::new(self, &part, true, batch).run().await?;
-            next_due = next_due.into_iter().chain(batch.claimed.next_due).min();
+        batch.claimed.now = upcoming.now;
+        let mut next_due = upcoming.next(params.wants);
+        let queues_per_call = params.limit.clamp(MIN_QUEUES_PER_CALL, MAX_PARTITIONS);
+        let wants = upcoming.choose(params.wants, |want| self.has_shards(want));
+        for wants in self.parts(&wants, queues_per_call) {
+            let is_complete = self.claim_part(wants, params, &mut next_due, batch).await?;
             let has_more = next_due.is_some_and(|next| next <= batch.claimed.now);
-            // Stop when the limit is reached and more is known to be due; otherwise the other
-            // queues still tell `next_due`. A look at all queues goes on, so that claims can rely
-            // on the index from then on.
-            let is_enough = upcoming.is_some() && has_more;
-            if !is_complete || is_enough && batch.claimed.jobs.len() >= params.limit {
-                batch.claimed.next_due = next_due;
-                return Ok(());
+            let is_full = batch.claimed.jobs.len() >= params.limit;
+            // If none is known to be due, the other queues still tell `next_due`.
+            if !is_complete || is_full && has_more {
+                break;
             }
         }
         batch.claimed.next_due = next_due;
-        if upcoming.is_none() {
-            *lock(&self.last_full_look) = Some((connection, elapsed));
-        }
         Ok(())
+    }
+
+    /// Claims from all wanted queues, so that later claims can rely on the index. Returns whether
+    /// all calls succeeded.
+    async fn claim_from_all(
+        &self,
+        params: &ClaimParams<'_>,
+        batch: &mut ClaimBatch,
+    ) -> Result<bool> {
+        let (mut next_due, mut is_complete) = (None, true);
+        for wants in self.parts(params.wants, MAX_PARTITIONS) {
+            is_complete = self.claim_part(wants, params, &mut next_due, batch).await?;
+            if !is_complete {
+                break;
+            }
+        }
+        batch.claimed.next_due = next_due;
+        Ok(is_complete)
+    }
+
+    /// Returns whether all calls succeeded.
+    async fn claim_part(
+        &self,
+        wants: &[Want],
+        params: &ClaimParams<'_>,
+        next_due: &mut Option<Timestamp>,
+        batch: &mut ClaimBatch,
+    ) -> Result<bool> {
+        let part = ClaimParams::new(wants, params.limit, params.worker);
+        let is_complete = Claim::new(self, &part, true, batch).run().await?;
+        *next_due = next_due.iter().copied().chain(batch.claimed.next_due).min();
+        Ok(is_complete)
+    }
+
+    /// Cuts wants into one slice for each call. Sharded queues are apart, because calls with shards
+    /// do not update the index.
+    fn parts<'a>(&self, wants: &'a [Want], queues_per_call: usize) -> Vec<&'a [Want]> {
+        let by_kind = wants.chunk_by(|a, b| self.has_shards(a) == self.has_shards(b));
+        by_kind.flat_map(|part| part.chunks(queues_per_call)).collect()
+    }
+
+    fn has_shards(&self, want: &Want) -> bool {
+        self.partitions.is_sharded(&want.queue)
+            || self.shard_settings.for_queue(&want.queue).is_some()
     }
 
     /// `None` if the index cannot tell which queues are due.

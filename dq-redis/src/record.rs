@@ -1,5 +1,5 @@
-//! The stored form of a job: the record, written once, and the state, rewritten whenever a lease
-//! begins or ends. `scripts/library/keys.lua` describes the bytes.
+//! The stored form of a job: the *record*, written once, and the *state*, rewritten whenever a
+//! lease begins or ends. `scripts/library/keys.lua` describes the bytes.
 
 use bytes::Bytes;
 use dq_core::{
@@ -19,7 +19,10 @@ const DETACH: u8 = 64;
 /// bytes.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
-/// The stored number. `None` for a policy from a newer `dq-core`.
+/// A record begins with the time when the job was accepted.
+const ACCEPTED_BYTES: usize = 6;
+
+/// `None` for a policy from a newer `dq-core`.
 pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     match on_conflict {
         OnConflict::Keep => Some(0),
@@ -30,22 +33,28 @@ pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     }
 }
 
+/// `accepted` is an estimate, which a script may correct.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
-    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
-    encode_prefix(job, accepted, &mut record);
+    let mut record = encode_prefix(job, accepted);
     record.extend(&job.payload);
     record
 }
 
-pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
+/// Leaves out the payload, too.
+pub(crate) fn encode_prefix(job: &NewJob, accepted: i64) -> Vec<u8> {
+    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
     record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
     let mut flags = policy(job.on_conflict).expect("`schedule` refuses others") * 16;
-    flags |= if job.key.is_some() { KEY } else { 0 };
-    flags |= if job.max_attempts.is_some() { MAX_ATTEMPTS } else { 0 };
-    flags |= if job.headers.is_empty() { 0 } else { HEADERS };
-    flags |= if job.remember.is_zero() { 0 } else { PIN };
-    flags |= if job.on_running == OnRunning::Detach { DETACH } else { 0 };
+    for (flag, is_set) in [
+        (KEY, job.key.is_some()),
+        (MAX_ATTEMPTS, job.max_attempts.is_some()),
+        (HEADERS, !job.headers.is_empty()),
+        (PIN, !job.remember.is_zero()),
+        (DETACH, job.on_running == OnRunning::Detach),
+    ] {
+        flags |= if is_set { flag } else { 0 };
+    }
     record.push(flags);
     if let Some(key) = &job.key {
         let key = key.as_str().as_bytes();
@@ -60,6 +69,7 @@ pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
         record.extend(u32::try_from(headers.len()).expect("headers are bounded").to_be_bytes());
         record.extend(headers);
     }
+    record
 }
 
 /// The numbers of a state, without the fencing token.
@@ -76,7 +86,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     const BYTES: usize = 36;
 
-    /// Decodes a state's numbers. A short or empty state belongs to a job that was never leased.
+    /// A short or empty state belongs to a job that was never leased.
     pub(crate) fn decode(state: &[u8]) -> Self {
         Self::read(state).unwrap_or_default()
     }
@@ -91,7 +101,7 @@ impl Numbers {
         Some(Self { due, attempts, deliveries, losses, postponed })
     }
 
-    /// Sets the counts and the first due time. The job's due time must be set.
+    /// The job's due time must be set.
     fn copy_to(self, job: &mut Job) {
         job.attempts = self.attempts;
         job.deliveries = self.deliveries;
@@ -111,8 +121,7 @@ pub(crate) fn decode(
     numbers: Numbers,
 ) -> Option<Job> {
     let mut rest = &record[..];
-    let [c0, c1, c2, c3, c4, c5]: [u8; 6] = take(&mut rest)?;
-    let created = i64::from_be_bytes([0, 0, c0, c1, c2, c3, c4, c5]);
+    let created = big_endian(split(&mut rest, ACCEPTED_BYTES)?);
     let tail: [u8; 2] = take(&mut rest)?;
     let [flags] = take(&mut rest)?;
     let mut key = None;
@@ -144,7 +153,8 @@ pub(crate) fn decode(
     Some(job)
 }
 
-/// The payload is the whole record. `None` if `handle` has another length.
+/// Makes a job of a malformed record, with the whole record as its payload. `None` if the handle
+/// has another length.
 pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
@@ -174,12 +184,13 @@ pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
+/// The part of a state for operators and for the job's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Note<'a> {
     pub(crate) leased_since: Option<Timestamp>,
     pub(crate) worker: Option<String>,
     pub(crate) last_error: Option<String>,
-    /// Copied, with the next three, from the record when a lease begins or the job ends.
+    // Scripts copy these four from the record when a lease begins or the job ends.
     max_attempts: Option<u32>,
     created: i64,
     tail: [u8; 2],
@@ -193,10 +204,10 @@ impl<'a> Note<'a> {
 
     fn read(state: &'a [u8]) -> Option<Self> {
         let mut rest = state.get(Numbers::BYTES..)?;
-        let since = number(split(&mut rest, 6)?);
-        split(&mut rest, 6)?;
-        let limit = u32::from_be_bytes(take(&mut rest)?);
-        let created = number(split(&mut rest, 6)?);
+        let since = big_endian(split(&mut rest, 6)?);
+        let _remember = split(&mut rest, 6)?;
+        let max_attempts = u32::from_be_bytes(take(&mut rest)?);
+        let created = big_endian(split(&mut rest, ACCEPTED_BYTES)?);
         let tail = take(&mut rest)?;
         let [has_error, worker_length, key_length] = take(&mut rest)?;
         let key = split(&mut rest, key_length.into())?;
@@ -206,7 +217,7 @@ impl<'a> Note<'a> {
             leased_since: was_leased.then_some(Timestamp::from_millis(since)),
             worker: was_leased.then(|| String::from_utf8_lossy(worker).into_owned()),
             last_error: (has_error == 1).then(|| String::from_utf8_lossy(rest).into_owned()),
-            max_attempts: (limit > 0).then_some(limit),
+            max_attempts: (max_attempts > 0).then_some(max_attempts),
             created,
             tail,
             key,
@@ -214,11 +225,12 @@ impl<'a> Note<'a> {
     }
 }
 
+/// `None` if the ended job is malformed.
 pub(crate) fn decode_past(
     queue: &QueueName,
     handle: &[u8],
     mut past: &[u8],
-    at: Timestamp,
+    ended_at: Timestamp,
 ) -> Option<JobView> {
     let [letter] = take(&mut past)?;
     let length = u32::from_be_bytes(take(&mut past)?);
@@ -246,21 +258,21 @@ pub(crate) fn decode_past(
     view.leased_since = note.leased_since;
     view.worker = note.worker;
     view.last_error = note.last_error;
-    let mut ended = Ended::new(ending, at);
+    let mut ended = Ended::new(ending, ended_at);
     ended.reason = reason;
     view.ended = Some(ended);
     Some(view)
 }
 
-fn number(bytes: &[u8]) -> i64 {
+fn big_endian(bytes: &[u8]) -> i64 {
     bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// `None` if there are fewer bytes.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     split(rest, N)?.try_into().ok()
 }
 
+/// `None` if there are fewer bytes.
 fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

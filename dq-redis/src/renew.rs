@@ -1,11 +1,13 @@
 //! Renews leases.
 
 use dq_core::{QueueName, Renewal, Renewed, Result, async_trait};
+use redis::Value;
 
 use crate::args::millis_arg;
 use crate::batch::{Chunk, Item};
 use crate::handle;
 use crate::reply::Reply;
+use crate::script::{Call, Script, Scripts};
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
@@ -35,22 +37,26 @@ impl Item for Renewal {
         *answer == Renewed::LostLease
     }
 
-    async fn call(backend: &RedisBackend, chunk: &Chunk<'_, Self>) -> Result<Option<Vec<Renewed>>> {
-        let mut call = backend.scripts.renew.on([&*chunk.partition]);
+    fn script(scripts: &Scripts) -> &Script {
+        &scripts.renew
+    }
+
+    fn add_arguments(_: &RedisBackend, chunk: &Chunk<'_, Self>, call: &mut Call<'_>) -> Result<()> {
         for renewal in &chunk.items {
             let lease = &renewal.lease;
             call.arg(&handle::handle(lease.job)[..])
                 .arg(lease.token.0)
                 .arg(millis_arg(renewal.lease_for));
         }
-        let Some(answer) = backend.run_on(&chunk.partition, call).await? else {
-            return Ok(None);
-        };
-        let mut reply = Reply::new(answer)?;
+        Ok(())
+    }
+
+    async fn read(_: &RedisBackend, reply: Value, chunk: &Chunk<'_, Self>) -> Result<Vec<Renewed>> {
+        let mut reply = Reply::new(reply)?;
         let mut renewed = || {
             let until = reply.time()?;
             Ok(if until.as_millis() == 0 { Renewed::LostLease } else { Renewed::Until(until) })
         };
-        chunk.items.iter().map(|_| renewed()).collect::<Result<_>>().map(Some)
+        chunk.items.iter().map(|_| renewed()).collect()
     }
 }

@@ -29,7 +29,6 @@ impl Reply {
         Self::new(self.item()?)
     }
 
-    /// Reads a list, or a refusal in its place.
     pub(crate) fn list_or_refusal(&mut self) -> Result<Result<Self, Refusal>> {
         match self.item()? {
             Value::Array(items) => Ok(Ok(Self(items.into_iter()))),
@@ -61,15 +60,15 @@ impl Reply {
     }
 }
 
-/// A status reply instead of a result: the script did nothing, or nothing for one partition.
+/// A status reply: the script did nothing, or nothing for one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The partition is closed: its queue's shard count has changed or is changing.
     Closed,
     WrongType,
-    /// This version is too old for the partition's format; see `format.rs`.
+    /// This version is too old for the partition's format.
     Format,
-    /// The handle of this job (its number in the call, from 1) belongs to a job with another id.
+    /// The handle of this job (its number in the call, from 1) belongs to another id.
     IdCollision(usize),
 }
 

@@ -1,5 +1,5 @@
 //! Looks up a queue's shard count, and changes it to the setting. `shards/mod.rs` explains the
-//! terms and steps.
+//! words (partition, layout, closed) and the steps of a change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,63 +16,111 @@ use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
 
 const MAX_ATTEMPTS: u32 = 50;
-/// The pause before the third attempt. It doubles with each attempt, up to `MAX_PAUSE`.
+
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// The attempts of a call that is repeated because its partition was closed.
 #[derive(Debug)]
 pub(crate) struct Attempts<'a> {
     clock: &'a dyn Clock,
     entropy: &'a Entropy,
     made: u32,
+    /// The longest pause before the next attempt.
+    pause: Duration,
 }
 
 impl Attempts<'_> {
-    /// Counts an attempt and pauses before it.
     /// Errors: `Unavailable` after `MAX_ATTEMPTS`.
     pub(crate) async fn next(&mut self) -> Result<()> {
         self.made += 1;
-        // The second attempt follows at once because the partitions were just looked up. Later
-        // attempts mean that other processes are changing the shard count, too. Random pauses break
-        // the lockstep.
-        if let Some(doublings) = self.made.checked_sub(3) {
-            let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE);
-            self.clock.sleep(longest.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
+        if self.made > MAX_ATTEMPTS {
+            let what = "the number of shards of a queue keeps changing";
+            return Err(Error::new(ErrorKind::Unavailable, what)
+                .remedy("give the queue the same number of `shards` in every process"));
         }
-        if self.made <= MAX_ATTEMPTS {
-            return Ok(());
+        // The second attempt follows at once because the partitions were just looked up. A later
+        // one means that other processes are changing the count, too. Random pauses keep them out
+        // of step.
+        if self.made > 2 {
+            self.clock.sleep(self.pause.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
-        Err(Error::new(ErrorKind::Unavailable, "the number of shards of a queue keeps changing")
-            .remedy("give the queue the same number of `shards` in every process"))
+        Ok(())
+    }
+}
+
+/// Repeats a call while it gives `Ok(None)`, because a partition is closed.
+macro_rules! retry_if_closed {
+    ($backend:expr, $call:expr) => {{
+        let mut attempts = $backend.attempts();
+        loop {
+            let answer = match attempts.next().await {
+                Ok(()) => $call.await,
+                Err(error) => Err(error),
+            };
+            if let Some(answer) = answer.transpose() {
+                break answer;
+            }
+        }
+    }};
+}
+pub(crate) use retry_if_closed;
+
+#[derive(Clone, Copy)]
+enum Reason<'a> {
+    /// This connection has not looked the queue up.
+    Unknown,
+    /// This partition refused a call because it is closed.
+    Refused(&'a Arc<Partition>),
+    /// The queue must get this shard count before a call stores jobs.
+    Change(u16),
+    /// The server has lost this shard count, and it must be stored again.
+    Restore(u16),
+}
+
+impl Reason<'_> {
+    /// Whether the cached partitions, perhaps looked up by another call meanwhile, are enough.
+    fn is_met_by(self, cached: &QueuePartitions) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Refused(partition) => !cached.contains(partition),
+            Self::Change(shards) => shards == cached.shards(),
+            Self::Restore(_) => false,
+        }
+    }
+
+    fn wanted_shards(self) -> Option<u16> {
+        match self {
+            Self::Change(shards) | Self::Restore(shards) => Some(shards),
+            Self::Unknown | Self::Refused(_) => None,
+        }
     }
 }
 
 impl RedisBackend {
     pub(crate) fn attempts(&self) -> Attempts<'_> {
-        Attempts { clock: &**self.link.clock(), entropy: &self.entropy, made: 0 }
+        let (clock, entropy) = (&**self.link.clock(), &*self.entropy);
+        Attempts { clock, entropy, made: 0, pause: FIRST_PAUSE }
     }
 
-    /// Returns a queue's stored partitions, regardless of the settings.
-    /// Errors: `Incompatible` if the stored shard count cannot be read; errors of the calls.
+    /// Uses the stored count, regardless of the settings.
+    /// Errors: `Incompatible` if the stored shard count cannot be read.
     pub(crate) async fn partitions_of(&self, queue: &QueueName) -> Result<Arc<QueuePartitions>> {
         if let Some(cached) = self.partitions.cached(queue, self.link.connections()) {
             return Ok(cached);
         }
         if self.shard_settings.for_queue(queue).is_none() {
-            // A guess that saves a call: the unsharded partition of a sharded queue is closed and
-            // refuses the call, and `run_on` then looks up the shard count.
+            // This guess saves a call. If the queue has shards, its unsharded partition is closed
+            // and refuses the call, and `run_on` then looks up the shard count.
             return Ok(self.partitions.set(queue, 1));
         }
         // Boxed because it is rare: the future of every call stays small.
-        Box::pin(self.resolve(queue, None, false)).await
+        Box::pin(self.resolve(queue, Reason::Unknown)).await
     }
 
-    /// Returns the partitions for storing jobs. First changes the shard count if the settings
-    /// differ.
+    /// First changes the shard count if the settings differ.
     /// Errors: `Config` if the count cannot change: the queue holds jobs or pinned ids or is
-    /// paused, or another process has changed it since this one did. The errors of
-    /// [`Self::partitions_of`].
+    /// paused, or another process has changed it since this one did.
     pub(crate) async fn partitions_to_fill(
         &self,
         queue: &QueueName,
@@ -80,15 +128,14 @@ impl RedisBackend {
         let partitions = self.partitions_of(queue).await?;
         match self.shard_settings.for_queue(queue) {
             Some(shards) if shards != partitions.shards() => {
-                Box::pin(self.resolve(queue, None, true)).await
+                Box::pin(self.resolve(queue, Reason::Change(shards))).await
             }
             _ => Ok(partitions),
         }
     }
 
-    /// Runs a call on one partition. `None` if the partition is closed: the queue's partitions were
-    /// looked up again, and the caller must repeat the call on them.
-    /// Errors: The errors of [`Self::partitions_of`] and of the call.
+    /// `None` if the partition is closed: the queue's partitions were looked up again, and the
+    /// caller must repeat the call on them.
     pub(crate) async fn run_on(
         &self,
         partition: &Arc<Partition>,
@@ -103,24 +150,14 @@ impl RedisBackend {
     }
 
     pub(crate) async fn reload(&self, closed: &Arc<Partition>) -> Result<()> {
-        Box::pin(self.resolve(&closed.queue, Some(closed), false)).await.map(drop)
+        Box::pin(self.resolve(&closed.queue, Reason::Refused(closed))).await.map(drop)
     }
 
-    /// Looks up the partitions. With `change`, sets the stored count to the setting. `closed` is
-    /// the partition that refused a call, if any. If it belongs to the stored count, a change did
-    /// not complete, and the partitions are opened again.
-    async fn resolve(
-        &self,
-        queue: &QueueName,
-        closed: Option<&Arc<Partition>>,
-        change: bool,
-    ) -> Result<Arc<QueuePartitions>> {
-        let setting = self.shard_settings.for_queue(queue).filter(|_| change);
-        // One at a time: calls refused together look up the partitions once.
+    async fn resolve(&self, queue: &QueueName, reason: Reason<'_>) -> Result<Arc<QueuePartitions>> {
+        // Calls that were refused together look up the partitions once.
         let _guard = self.resolving.lock().await;
         if let Some(cached) = self.partitions.cached(queue, self.link.connections())
-            && closed.is_none_or(|closed| !cached.contains(closed))
-            && setting.is_none_or(|shards| shards == cached.shards())
+            && reason.is_met_by(&cached)
         {
             return Ok(cached);
         }
@@ -128,20 +165,23 @@ impl RedisBackend {
         loop {
             attempts.next().await?;
             let stored = self.stored_layout(queue).await?;
-            let shards = setting.unwrap_or(stored.shards);
-            let resolved = if shards != stored.shards {
-                // Once per process: two processes with different settings would change it in turns.
-                // With change 0 nothing is stored: the server's data were deleted.
-                if self.partitions.is_established(queue) && stored.change > 0 {
-                    return Err(shards_mismatch(queue, stored.shards, shards));
+            let shards = reason.wanted_shards().unwrap_or(stored.shards);
+            let is_resolved = match reason {
+                _ if shards != stored.shards => {
+                    // Two processes with different settings would change the count in turns. Change
+                    // 0 means that the server's data were deleted.
+                    if self.partitions.is_established(queue) && stored.change > 0 {
+                        return Err(shards_mismatch(queue, stored.shards, shards));
+                    }
+                    self.resize(queue, stored, shards).await?
                 }
-                self.resize(queue, stored, shards).await?
-            } else if closed.is_some_and(|closed| closed.shards == shards) {
-                self.reopen(queue, stored).await?
-            } else {
-                true
+                // An incomplete change has closed a partition of the stored count.
+                Reason::Refused(closed) if closed.shards == shards => {
+                    self.reopen(queue, stored).await?
+                }
+                _ => true,
             };
-            if resolved {
+            if is_resolved {
                 if self.shard_settings.for_queue(queue) == Some(shards) {
                     self.partitions.establish(queue);
                 }
@@ -150,49 +190,29 @@ impl RedisBackend {
         }
     }
 
-    /// Stores a missing queue name and shard count again. Called when a partition receives its
-    /// first jobs: it is new, or `FLUSHALL` deleted the data while this process kept its cache.
-    /// Errors: `Config` if another count was stored since, or if processes that do not know this
-    /// count have stored jobs; errors of the calls.
+    /// Stores a missing queue name and shard count when a partition receives its first jobs: it is
+    /// new, or `FLUSHALL` deleted the data.
+    /// Errors: `Config` if processes that do not know this count have stored jobs.
     pub(crate) async fn restore_queue(&self, partition: &Partition) -> Result<()> {
         self.register_again(&partition.queue).await?;
         if partition.shards == 1 {
             return Ok(());
         }
-        let restored = self.restore_layout(&partition.queue, partition.shards).await;
+        let restored = self.resolve(&partition.queue, Reason::Restore(partition.shards)).await;
         if restored.is_err() {
             self.partitions.forget(&partition.queue);
         }
-        restored
+        restored.map(drop)
     }
 
-    async fn restore_layout(&self, queue: &QueueName, shards: u16) -> Result<()> {
-        let _guard = self.resolving.lock().await;
-        let mut attempts = self.attempts();
-        loop {
-            attempts.next().await?;
-            let stored = self.stored_layout(queue).await?;
-            if stored.shards == shards {
-                return Ok(());
-            }
-            if stored != Layout::UNSHARDED {
-                return Err(shards_mismatch(queue, stored.shards, shards));
-            }
-            if self.resize(queue, stored, shards).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Changes the shard count of an empty queue. `false` if the stored layout is no longer
-    /// `stored`.
-    /// Errors: `Config` if the queue holds jobs or pinned ids, or is paused; errors of the calls.
+    /// `false` if the stored layout is no longer `stored`.
+    /// Errors: `Config` if the queue holds jobs or pinned ids, or is paused.
     async fn resize(&self, queue: &QueueName, stored: Layout, shards: u16) -> Result<bool> {
         let old = self.partitions.make(queue, stored.shards);
         let new = self.partitions.make(queue, shards);
         let next = stored.next(shards);
         let change = next.change.to_string();
-        // Look first, because closing disturbs the processes that use the queue.
+        // Closing disturbs the processes that use the queue, so `look` comes first.
         if self.step_all(&old, &["look"]).await? {
             return Err(shards_mismatch(queue, stored.shards, shards));
         }
@@ -235,7 +255,7 @@ impl RedisBackend {
         })
     }
 
-    /// Stores the layout `next` if the stored one is `expected` (compare and set).
+    /// Compare and set. Returns whether the stored layout was `expected`.
     async fn commit(&self, queue: &QueueName, expected: Layout, next: Layout) -> Result<bool> {
         let partition = self.partitions.unsharded(queue);
         let mut call = self.scripts.shards.on([&*partition]);
@@ -243,8 +263,8 @@ impl RedisBackend {
         Ok(reply::number(&call.run(&self.link).await?)? == 1)
     }
 
-    /// Runs one step, as in `scripts/shards.lua`, on each partition. Returns whether any partition
-    /// is in use: it holds jobs or pinned ids, or is paused.
+    /// Runs one step of `scripts/shards.lua` on each partition. Returns whether any partition is in
+    /// use: it holds jobs or pinned ids, or is paused.
     async fn step_all(&self, partitions: &QueuePartitions, step: &[&str]) -> Result<bool> {
         let steps = partitions.all.iter().map(|partition| async {
             let mut call = self.scripts.shards.on([&**partition]);
@@ -257,7 +277,6 @@ impl RedisBackend {
     }
 }
 
-/// The stored shard count is fixed and differs from the setting.
 pub(crate) fn shards_mismatch(queue: &QueueName, stored: u16, setting: u16) -> Error {
     let count = |shards| match shards {
         1 => "1 shard".to_owned(),
@@ -277,46 +296,4 @@ pub(crate) fn shards_mismatch(queue: &QueueName, stored: u16, setting: u16) -> E
          list the old one under `[[drain]]`, or resume the queue, wait until it is empty, dead jobs \
          included, and the last pin has ended, and restart all processes with the new number"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use dq_core::{Timestamp, VirtualClock};
-    use futures_util::poll;
-
-    use super::*;
-
-    async fn pauses(seed: u64) -> Vec<Duration> {
-        let (clock, entropy) = (VirtualClock::new(Timestamp::EPOCH), Entropy::seeded(seed));
-        let mut attempts = Attempts { clock: &clock, entropy: &entropy, made: 0 };
-        let mut pauses = Vec::new();
-        loop {
-            let before = clock.now();
-            let result = {
-                let mut next = Box::pin(attempts.next());
-                loop {
-                    match poll!(&mut next) {
-                        std::task::Poll::Ready(result) => break result,
-                        std::task::Poll::Pending => clock.set(clock.next_wakeup().unwrap()),
-                    }
-                }
-            };
-            pauses.push(clock.now().since(before));
-            if let Err(error) = result {
-                assert_eq!(error.kind(), ErrorKind::Unavailable);
-                return pauses;
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn attempts_are_limited_and_wait_longer_and_longer_by_the_clock() {
-        let first = pauses(1).await;
-        assert_eq!(first.len(), MAX_ATTEMPTS as usize + 1);
-        assert_eq!(first[..2], [Duration::ZERO; 2], "the second attempt follows at once");
-        assert!(first[2..].iter().all(|pause| !pause.is_zero() && *pause <= MAX_PAUSE));
-        assert!(first[20..].iter().all(|pause| *pause >= MAX_PAUSE / 2), "{first:?}");
-        assert!(first[2..5].iter().all(|pause| *pause <= FIRST_PAUSE * 4), "{first:?}");
-        assert_ne!(first, pauses(2).await, "the pauses of two processes differ");
-    }
 }

@@ -1,6 +1,7 @@
 //! Finds missing rights when connecting, by trying each command on its own keys.
 
 use dq_core::{ErrorKind, Result};
+use redis::Value;
 
 use crate::connect::CommandError;
 use crate::error::{Effect, is_from_replica, replica};
@@ -11,7 +12,6 @@ use crate::store::RedisBackend;
 const TRY: &str = include_str!("scripts/rights/try.lua");
 
 impl RedisBackend {
-    /// Tries every command that the scripts run.
     /// Errors: `Config` naming the missing right's command, key or channel; `ReadOnly` for a
     /// replica.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
@@ -35,14 +35,14 @@ impl RedisBackend {
         {
             return Err(replica());
         }
-        unless_read_only(self.link.result(Effect::Repeatable, answer).map(drop))
+        unless_read_only(self.link.result(Effect::Repeatable, answer))
     }
 }
 
-/// Accepts a server that refuses writes at the moment: you can inspect it and, if full, empty it.
-pub(crate) fn unless_read_only(tried: Result<()>) -> Result<()> {
+/// Accepts a server that refuses writes at the moment: operators can inspect and empty it.
+pub(crate) fn unless_read_only(tried: Result<Value>) -> Result<()> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
-        tried => tried,
+        tried => tried.map(drop),
     }
 }

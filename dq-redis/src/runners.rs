@@ -10,11 +10,9 @@ use crate::store::RedisBackend;
 impl RedisBackend {
     /// Announces a runner, or withdraws it if `ttl` is zero.
     pub(crate) async fn announce_runner(&self, announcement: &Announcement) -> Result<()> {
-        // 0 withdraws; `millis_arg` returns at least 1.
-        let ttl = match announcement.ttl.is_zero() {
-            true => 0,
-            false => millis_arg(announcement.ttl),
-        };
+        // The script withdraws a runner for 0, which `millis_arg` never returns.
+        let is_withdrawal = announcement.ttl.is_zero();
+        let ttl = if is_withdrawal { 0 } else { millis_arg(announcement.ttl) };
         let keys = self.layout().runners();
         let mut call = self.scripts.runners.on_keys(&keys);
         call.arg(&announcement.name).arg(&announcement.info[..]).arg(ttl);
@@ -28,11 +26,11 @@ impl RedisBackend {
         let mut runners = Vec::new();
         while !reply.is_empty() {
             let (name, stored, until) = (reply.bytes()?, reply.bytes()?, reply.time()?);
-            let (at, _) = stored.split_first_chunk().ok_or_else(unexpected)?;
+            let (announced_at, _) = stored.split_first_chunk().ok_or_else(unexpected)?;
             runners.push(Announced::new(
                 String::from_utf8_lossy(&name).into_owned(),
-                stored.slice(at.len()..),
-                Timestamp::from_millis(i64::from_be_bytes(*at)),
+                stored.slice(announced_at.len()..),
+                Timestamp::from_millis(i64::from_be_bytes(*announced_at)),
                 until,
             ));
         }

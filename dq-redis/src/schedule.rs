@@ -1,5 +1,6 @@
 //! Schedule, cancel and reschedule.
 
+use dq_core::sync::lock;
 use dq_core::{
     Cancelled, Error, JobRef, NewJob, QueueName, Receipt, Reschedule, Rescheduled, Result,
     Scheduled, Timestamp, async_trait,
@@ -7,18 +8,17 @@ use dq_core::{
 use redis::Value;
 
 use crate::args::{add_jobs, due_arg, target_arg};
-use crate::batch::{Chunk, Item, JOB_BYTES};
+use crate::batch::{Chunk, Item, JOB_BYTES, read_letters};
 use crate::error::{unexpected, unsupported};
 use crate::handle::{self, HANDLE_BYTES};
 use crate::record;
-use crate::reply::{self, Refusal, Reply};
+use crate::reply::{Refusal, Reply};
+use crate::script::{Call, Script, Scripts};
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
 
 impl RedisBackend {
-    /// Stores jobs. The conflict policy decides whether a job replaces a stored one with its id or
-    /// key.
     /// Errors: `Unsupported` for a conflict policy from a newer `dq-core`. `InvalidInput` for an id
     /// whose handle another job has; jobs in other chunks may have been stored. `Config` if the
     /// shard count has changed; this call's jobs may have been stored.
@@ -60,40 +60,48 @@ impl Item for NewJob {
         (partitions.shard_for(self.id, self.key.as_ref()), Vec::new())
     }
 
-    /// Other shards have no pin for the id: `find_pinned` has asked them.
+    /// `find_pinned` has asked the other shards.
     fn is_absent(_: &Scheduled) -> bool {
         false
     }
 
-    async fn call(
+    fn script(scripts: &Scripts) -> &Script {
+        &scripts.schedule
+    }
+
+    fn add_arguments(
         backend: &RedisBackend,
         chunk: &Chunk<'_, Self>,
-    ) -> Result<Option<Vec<Scheduled>>> {
-        let mut call = backend.scripts.schedule.on([&*chunk.partition]);
+        call: &mut Call<'_>,
+    ) -> Result<()> {
         call.arg(&chunk.partition.channel);
-        let (history, layout) = (backend.history_args(&chunk.partition), backend.layout());
-        add_jobs(&mut call, layout, &chunk.items, backend.clock.estimate(), history);
-        let sent_at = backend.clock.elapsed();
-        let Some(answer) = backend.run_on(&chunk.partition, call).await? else {
-            return Ok(None);
-        };
-        if let Some(Refusal::IdCollision(number)) = Refusal::read(&answer) {
+        let (now, history) = (backend.estimated_time(), backend.history_args(&chunk.partition));
+        add_jobs(call, backend.layout(), &chunk.items, now, history);
+        Ok(())
+    }
+
+    async fn read(
+        backend: &RedisBackend,
+        reply: Value,
+        chunk: &Chunk<'_, Self>,
+    ) -> Result<Vec<Scheduled>> {
+        if let Some(Refusal::IdCollision(number)) = Refusal::read(&reply) {
             return Err(id_collision(chunk, number));
         }
-        if let Some(error) = layout.refusal(&answer) {
+        if let Some(error) = backend.layout().refusal(&reply) {
             return Err(error);
         }
-        let mut reply = Reply::new(answer)?;
+        let mut reply = Reply::new(reply)?;
         let now = reply.time()?;
+        *lock(&backend.last_time) = Some((backend.link.clock().elapsed(), now));
         let is_first = reply.number()? == 1;
         let results = read_scheduled(&mut reply, chunk, now)?;
-        backend.clock.observe(sent_at, now);
         if is_first {
             // The partition is new or the server was emptied: the queue's name and shard count may
             // be missing. Boxed because it is rare.
             Box::pin(backend.restore_queue(&chunk.partition)).await?;
         }
-        Ok(Some(results))
+        Ok(results)
     }
 }
 
@@ -141,7 +149,6 @@ fn id_collision(chunk: &Chunk<'_, NewJob>, number: usize) -> Error {
     .remedy("let the client make the ids, or use random ones")
 }
 
-/// Cancels waiting jobs; running jobs go on.
 #[async_trait]
 impl Item for JobRef {
     type Answer = Cancelled;
@@ -158,39 +165,35 @@ impl Item for JobRef {
         *answer == Cancelled::NotFound
     }
 
-    async fn call(
+    fn script(scripts: &Scripts) -> &Script {
+        &scripts.cancel
+    }
+
+    fn add_arguments(
         backend: &RedisBackend,
         chunk: &Chunk<'_, Self>,
-    ) -> Result<Option<Vec<Cancelled>>> {
-        let mut call = backend.scripts.cancel.on([&*chunk.partition]);
-        let (max, age) = backend.history_args(&chunk.partition);
-        call.arg(max).arg(age);
+        call: &mut Call<'_>,
+    ) -> Result<()> {
+        call.arg(backend.history_args(&chunk.partition));
         for job in &chunk.items {
             call.arg(target_arg(&job.target));
         }
-        let answer = backend.run_on(&chunk.partition, call).await?;
-        let cancelled = |letter| match letter {
+        Ok(())
+    }
+
+    async fn read(
+        _: &RedisBackend,
+        reply: Value,
+        chunk: &Chunk<'_, Self>,
+    ) -> Result<Vec<Cancelled>> {
+        read_letters(reply, chunk, |letter| match letter {
             b'C' => Cancelled::Cancelled,
             b'A' => Cancelled::AlreadyRunning,
             _ => Cancelled::NotFound,
-        };
-        answer.map(|answer| read_letters(answer, chunk, cancelled)).transpose()
+        })
     }
 }
 
-pub(crate) fn read_letters<I, T>(
-    answer: Value,
-    chunk: &Chunk<'_, I>,
-    read: impl Fn(u8) -> T,
-) -> Result<Vec<T>> {
-    let letters = reply::bytes(answer)?;
-    if letters.len() != chunk.items.len() {
-        return Err(unexpected());
-    }
-    Ok(letters.iter().map(|letter| read(*letter)).collect())
-}
-
-/// Moves waiting jobs to other due times; running jobs go on.
 #[async_trait]
 impl Item for Reschedule {
     type Answer = Rescheduled;
@@ -207,20 +210,25 @@ impl Item for Reschedule {
         *answer == Rescheduled::NotFound
     }
 
-    async fn call(
-        backend: &RedisBackend,
-        chunk: &Chunk<'_, Self>,
-    ) -> Result<Option<Vec<Rescheduled>>> {
-        let mut call = backend.scripts.reschedule.on([&*chunk.partition]);
+    fn script(scripts: &Scripts) -> &Script {
+        &scripts.reschedule
+    }
+
+    fn add_arguments(_: &RedisBackend, chunk: &Chunk<'_, Self>, call: &mut Call<'_>) -> Result<()> {
         call.arg(&chunk.partition.channel);
         for reschedule in &chunk.items {
             call.arg(target_arg(&reschedule.job.target)).arg(due_arg(reschedule.due));
         }
-        let Some(answer) = backend.run_on(&chunk.partition, call).await? else {
-            return Ok(None);
-        };
-        let mut reply = Reply::new(answer)?;
-        chunk.items.iter().map(|_| read_rescheduled(&mut reply)).collect::<Result<_>>().map(Some)
+        Ok(())
+    }
+
+    async fn read(
+        _: &RedisBackend,
+        reply: Value,
+        chunk: &Chunk<'_, Self>,
+    ) -> Result<Vec<Rescheduled>> {
+        let mut reply = Reply::new(reply)?;
+        chunk.items.iter().map(|_| read_rescheduled(&mut reply)).collect()
     }
 }
 
@@ -229,8 +237,7 @@ fn read_rescheduled(reply: &mut Reply) -> Result<Rescheduled> {
     if code == "M" {
         return read_receipt(reply).map(Rescheduled::Moved);
     }
-    reply.bytes()?;
-    reply.number()?;
+    let (_no_id, _no_due) = (reply.bytes()?, reply.number()?);
     match &code[..] {
         b"A" => Ok(Rescheduled::AlreadyRunning),
         b"N" => Ok(Rescheduled::NotFound),

@@ -19,8 +19,9 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// Each text needs only earlier ones.
-pub(crate) const LIBRARY: [&str; 10] = [
+/// A text may use functions of earlier texts only. A text before the library names the layout's
+/// keys: see `scripts/library/keys.lua`.
+pub(crate) const LIBRARY: [&str; 12] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
     include_str!("scripts/library/sets.lua"),
@@ -29,11 +30,15 @@ pub(crate) const LIBRARY: [&str; 10] = [
     include_str!("scripts/library/ended.lua"),
     include_str!("scripts/library/rank.lua"),
     include_str!("scripts/library/list.lua"),
-    include_str!("scripts/library/view.lua"),
+    include_str!("scripts/library/find.lua"),
     include_str!("scripts/library/clear.lua"),
+    include_str!("scripts/library/new_jobs.lua"),
+    include_str!("scripts/library/claiming.lua"),
 ];
 
-// How a script on one partition begins: see `scripts/open.lua`.
+const NATIVE_LAYOUT: &str = "local LAYOUT_KEYS, LAYOUT_COMMANDS = {}, {}\n";
+
+// The beginnings of scripts on one partition: see `scripts/open.lua`.
 pub(crate) const WRITE: &str =
     concat!("local ACCESS = 'write'\n", include_str!("scripts/open.lua"));
 const READ: &str = concat!("local ACCESS = 'read'\n", include_str!("scripts/open.lua"));
@@ -48,14 +53,14 @@ macro_rules! scripts {
         }
 
         impl Scripts {
-            /// The native layout's scripts, built once because that takes milliseconds.
+            /// Built once because that takes milliseconds.
             pub(crate) fn native() -> Arc<Self> {
-                static SCRIPTS: LazyLock<Arc<Scripts>> =
-                    LazyLock::new(|| Arc::new(Scripts::new(&LIBRARY)));
+                static SCRIPTS: LazyLock<Arc<Scripts>> = LazyLock::new(|| {
+                    Arc::new(Scripts::new(&[&[NATIVE_LAYOUT], &LIBRARY[..]].concat()))
+                });
                 Arc::clone(&SCRIPTS)
             }
 
-            /// The scripts of the native layout, with functions from this library.
             pub(crate) fn new(library: &[&str]) -> Self {
                 let script = |opening: &str, body, effect| {
                     Script::new(library, &(opening.to_owned() + body), effect)
@@ -81,6 +86,7 @@ scripts! {
     settle: HOLDER, Lasting;
     renew: HOLDER, Repeatable;
     stats: "", Repeatable;
+    inspect: "", Repeatable;
     browse: READ, Repeatable;
     get: READ, Repeatable;
     ends: READ, Repeatable;
@@ -94,14 +100,14 @@ scripts! {
 }
 
 impl Script {
-    /// Adds the needed parts of a library. `effect` counts if a reply is lost.
+    /// `effect` decides the error if a reply is lost.
     pub(crate) fn new(library: &[&str], body: &str, effect: Effect) -> Self {
         let text = library::select(library, body).concat() + body;
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha, effect }
     }
 
-    /// Also adds the queue index if it contains any of the partitions.
+    /// The queue index follows if it contains any of these partitions.
     pub(crate) fn on<'a>(
         &'a self,
         partitions: impl IntoIterator<Item = &'a Partition>,
@@ -156,14 +162,13 @@ impl Call<'_> {
         command
     }
 
-    /// Runs the call once, with the errors of Redis.
     pub(crate) async fn query(&self, link: &Link) -> Result<Value, CommandError> {
         let mut answer = link.query(None, &self.command).await;
         if let Err(CommandError::Failed(error)) = &answer
             && is_unknown_script(error)
         {
-            // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the
-            // server could lose it again before the next EVALSHA.
+            // The script did not run. EVAL sends its text with the call, because after SCRIPT LOAD
+            // the server could lose it again.
             answer = link.query(None, &self.with_text()).await;
         }
         answer

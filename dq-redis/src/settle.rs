@@ -9,17 +9,17 @@ use dq_core::{
 use redis::Value;
 
 use crate::args::due_arg;
-use crate::batch::{Chunk, Item, JOB_BYTES};
+use crate::batch::{Chunk, Item, JOB_BYTES, read_letters};
 use crate::error::unsupported;
 use crate::handle::{self, HANDLE_BYTES};
 use crate::keys::Partition;
 use crate::record;
-use crate::schedule::read_letters;
+use crate::script::{Call, Script, Scripts};
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::RedisBackend;
 
-/// A leased job with an undecodable record or payload. No runner gets it.
+/// No runner gets this leased job, because its record or payload cannot be decoded.
 #[derive(Debug)]
 pub(crate) struct UndecodableJob {
     pub(crate) job: Job,
@@ -30,7 +30,7 @@ pub(crate) struct UndecodableJob {
 impl RedisBackend {
     pub(crate) async fn settle_leases(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let answers = self.run_batch(settlements).await?;
-        // Lost leases included: their leases have ended, too.
+        // Lost leases have ended, too.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
         Ok(answers)
     }
@@ -49,7 +49,7 @@ impl RedisBackend {
             let ending = LeaseEnding::new(job.id, token, &Verdict::dead(reason.clone()))?;
             let partitions = self.partitions_of(&job.queue).await?;
             match partitions.all.get(usize::from(shard)) {
-                Some(partition) => self.end_leases(partition, &[ending]).await.map(drop),
+                Some(partition) => self.end_lease(partition, ending).await,
                 None => Ok(()),
             }
         };
@@ -60,25 +60,30 @@ impl RedisBackend {
         }
     }
 
-    async fn end_leases(
-        &self,
-        partition: &Arc<Partition>,
-        endings: &[LeaseEnding],
-    ) -> Result<Option<Value>> {
+    /// Does nothing if the partition is closed.
+    async fn end_lease(&self, partition: &Arc<Partition>, ending: LeaseEnding) -> Result<()> {
         let mut call = self.scripts.settle.on([&**partition]);
-        let letters: Vec<u8> = endings.iter().map(|ending| ending.letter).collect();
-        let (max, age) = self.history_args(partition);
-        call.arg(&partition.channel).arg(letters).arg(max).arg(age);
-        for ending in endings {
-            call.arg(&ending.handle[..]);
-        }
-        for ending in endings {
-            call.arg(&ending.token.to_be_bytes()[..]);
-        }
-        for detail in endings.iter().flat_map(|ending| &ending.details) {
-            call.arg(&detail[..]);
-        }
-        self.run_on(partition, call).await
+        add_endings(&mut call, partition, self.history_args(partition), &[ending]);
+        self.run_on(partition, call).await.map(drop)
+    }
+}
+
+fn add_endings(
+    call: &mut Call<'_>,
+    partition: &Partition,
+    history: (u32, u64),
+    endings: &[LeaseEnding],
+) {
+    let letters: Vec<u8> = endings.iter().map(|ending| ending.letter).collect();
+    call.arg(&partition.channel).arg(letters).arg(history);
+    for ending in endings {
+        call.arg(&ending.handle[..]);
+    }
+    for ending in endings {
+        call.arg(&ending.token.to_be_bytes()[..]);
+    }
+    for detail in endings.iter().flat_map(|ending| &ending.details) {
+        call.arg(&detail[..]);
     }
 }
 
@@ -101,27 +106,36 @@ impl Item for Settlement {
         leases.candidates(&self.lease, partitions)
     }
 
-    /// `LostLease` may also mean that the job is in another shard.
     fn is_absent(answer: &Settled) -> bool {
         *answer == Settled::LostLease
     }
 
-    async fn call(backend: &RedisBackend, chunk: &Chunk<'_, Self>) -> Result<Option<Vec<Settled>>> {
+    fn script(scripts: &Scripts) -> &Script {
+        &scripts.settle
+    }
+
+    fn add_arguments(
+        backend: &RedisBackend,
+        chunk: &Chunk<'_, Self>,
+        call: &mut Call<'_>,
+    ) -> Result<()> {
         let ending = |settlement: &&Settlement| {
             let lease = &settlement.lease;
             LeaseEnding::new(lease.job, lease.token.0, &settlement.verdict)
         };
         let endings = chunk.items.iter().map(ending).collect::<Result<Vec<_>>>()?;
-        let answer = backend.end_leases(&chunk.partition, &endings).await?;
-        let settled = |letter| match letter {
+        add_endings(call, &chunk.partition, backend.history_args(&chunk.partition), &endings);
+        Ok(())
+    }
+
+    async fn read(_: &RedisBackend, reply: Value, chunk: &Chunk<'_, Self>) -> Result<Vec<Settled>> {
+        read_letters(reply, chunk, |letter| match letter {
             b'1' => Settled::Accepted,
             _ => Settled::LostLease,
-        };
-        answer.map(|answer| read_letters(answer, chunk, settled)).transpose()
+        })
     }
 }
 
-/// Arguments of `scripts/settle.lua` for one lease.
 struct LeaseEnding {
     handle: [u8; HANDLE_BYTES],
     token: u64,

@@ -1,5 +1,5 @@
 //! Wake-ups: scripts publish a due time when its job becomes the first due in its partition. This
-//! module subscribes, and wakes this process's listeners.
+//! module wakes this process's listeners.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ impl WakeupRouter {
         Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
     }
 
-    /// For wake-ups by expired keys and Redisson's lists, too.
+    /// Layers over this backend wake these, too.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.routes.listeners
     }

@@ -1,5 +1,6 @@
-//! All integration tests in one program, because linking is what takes long.
+//! All integration tests in one program, because linking takes long.
 
+mod common;
 mod ended;
 mod expiry;
 mod faults;

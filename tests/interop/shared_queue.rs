@@ -19,6 +19,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 
 crate::for_each_version! {
     every_value_goes_both_ways
+    a_name_mapper_and_name_prefix_give_both_sides_one_queue
     both_consume_one_queue
     java_sees_our_jobs_with_exact_visibility
     rust_takes_over_when_java_dies
@@ -116,6 +117,23 @@ async fn every_value_goes_both_ways(version: Version) {
         assert!(arrivals.is_empty());
         assert_eq!(rust.queue().stats().await.unwrap().live(), 0);
     }
+}
+
+async fn a_name_mapper_and_name_prefix_give_both_sides_one_queue(version: Version) {
+    let redis = Redis::start();
+    let peer = Peer::start_with_prefix(version, redis.port(), Some("app:")).await;
+    let java = peer.queue(QUEUE, Codec::String);
+    let rust = Rust::connect(&redis, version, "&codec=string&name_prefix=app:").await;
+    java.open().await;
+    let _ = rust.schedule(json!("to java"), SOON).await;
+    let waiting = format!("redisson_delay_queue_timeout:{{app:{QUEUE}}}");
+    assert_eq!(redis.command(&["ZCARD", &waiting]).int(), 1);
+    assert_eq!(java.take(MAX_WAIT).await, Some("to java".into()));
+
+    java.offer(&"to rust".into(), SOON).await;
+    let mut running = rust.run();
+    assert_eq!(running.next(MAX_WAIT).await.payload, "to rust");
+    running.stop().await;
 }
 
 async fn both_consume_one_queue(version: Version) {

@@ -18,7 +18,7 @@ pub(crate) fn run(command: &ImportCommand, store: &Local, output: &mut Output<'_
             let source = ZsetSource::new(&from.from, key, queue)?;
             let source = match scores.as_str() {
                 "seconds" => source.scores_in_seconds(),
-                _ => source.scores_in_millis(),
+                _ => source,
             };
             import(from, queue, &source, store, output)
         }

@@ -9,12 +9,12 @@ use futures_util::FutureExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{Server, ServerClient};
+use super::server::{Server, ServerClient, connect};
 use crate::error::{self, Effect, closed};
 
 /// After a failed attempt to connect, calls fail with its error for this long.
@@ -34,6 +34,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct LinkState {
     connection: Option<Connection>,
+    /// Identifies the connection: how many there have been.
     generation: u64,
     failed: Option<(Duration, RedisError)>,
 }
@@ -82,8 +83,8 @@ impl Link {
         Err(error::command_error(effect, &self.server.origin(), &error))
     }
 
-    /// Like `run`, with the errors of Redis. With a slot, a command without keys runs on the slot's
-    /// primary in a cluster.
+    /// Runs a command and returns the errors of Redis. With a slot, a command without keys runs on
+    /// the slot's primary in a cluster.
     ///
     /// Repeats a command while a cluster refuses it because it moves slots or elects primaries, up
     /// to the response timeout. Never repeats a command with a lost reply: only the caller knows
@@ -127,12 +128,13 @@ impl Link {
         answer.map_err(CommandError::Failed)
     }
 
-    /// Makes all later and connecting commands fail with `Closed`.
     pub(crate) async fn close(&self) {
         self.closed.cancel();
         self.state.lock().await.connection = None;
     }
 
+    /// Counts connections. A cache of stored data is valid on one connection only: the next may
+    /// lead to a server that was replaced or restored.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -154,8 +156,8 @@ impl Link {
         if let Some(connection) = &state.connection {
             return Ok((connection.clone(), state.generation));
         }
-        if let Some((at, error)) = &state.failed
-            && self.clock.elapsed() < *at + RECONNECT_DELAY
+        if let Some((failed_at, error)) = &state.failed
+            && self.clock.elapsed() < *failed_at + RECONNECT_DELAY
         {
             return Err(CommandError::NotSent(error.clone()));
         }
@@ -180,10 +182,9 @@ impl Link {
         let connecting = async {
             match self.server.client().await? {
                 ServerClient::Single(client) => {
-                    let config = AsyncConnectionConfig::new()
-                        .set_connection_timeout(Some(self.server.connect_timeout()))
-                        .set_response_timeout(Some(self.server.response_timeout));
-                    let connection = client.get_multiplexed_async_connection_with_config(&config);
+                    let connect_timeout = self.server.connect_timeout;
+                    let response_timeout = self.server.response_timeout;
+                    let connection = connect(&client, connect_timeout, response_timeout);
                     Ok(Connection::Single(connection.await?))
                 }
                 ServerClient::Cluster(client) => {
@@ -192,8 +193,8 @@ impl Link {
             }
         };
         // Three times, because Sentinel and clusters need several connections one after the other.
-        // Boxed because the types of the client's futures are deeply nested.
-        match tokio::time::timeout(self.server.connect_timeout() * 3, connecting.boxed()).await {
+        // Boxed because the client's types are deeply nested.
+        match tokio::time::timeout(self.server.connect_timeout * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
@@ -218,8 +219,8 @@ impl std::fmt::Debug for Link {
 
 pub(crate) enum CommandError {
     Closed,
-    /// There is no connection, so the command had no effect.
+    /// No connection: the command had no effect.
     NotSent(RedisError),
-    /// The command may have been sent: the server refused it, or the reply was lost.
+    /// The server refused the command, or the reply was lost.
     Failed(RedisError),
 }

@@ -1,4 +1,4 @@
-//! Connections to Redis: one for commands (`link`), one for published messages (`subscriber`).
+//! Connections to Redis: one for commands (`link.rs`), one for published messages (`subscriber.rs`).
 
 mod address;
 mod link;
@@ -7,6 +7,6 @@ mod subscriber;
 mod url;
 
 pub(crate) use link::{CommandError, Link};
-pub(crate) use server::{Server, ServerClient, ServerSettings};
+pub(crate) use server::{Server, ServerClient, ServerSettings, connect};
 pub(crate) use subscriber::{OnMessage, Source, Subscriber, can_subscribe};
 pub(crate) use url::{ADDRESS_OPTIONS, as_redis};

@@ -7,6 +7,7 @@ use dq_core::Result;
 use dq_core::config::{Secret, check_response_timeout, invalid_setting};
 use futures_util::FutureExt;
 use futures_util::future::select_ok;
+use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -25,32 +26,31 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Minimum time limit for one attempt to connect. Not a setting, because failed attempts are
-/// repeated.
+/// The minimum for one attempt to connect. Not a setting, because failed attempts are repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Server {
     pub(crate) address: Address,
+    /// At least half the response timeout, because a slow server may be slow to accept connections.
+    pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     certificates: Option<TlsCertificates>,
     clients: Clients,
 }
 
 enum Clients {
-    Single(Client),
-    Cluster(Box<ClusterClient>),
+    Fixed(ServerClient),
+    /// The primary's name, and its Sentinels.
     Sentinel(String, Vec<Client>),
 }
 
-// Exists one at a time, while a connection is made.
-#[allow(clippy::large_enum_variant)]
-pub(crate) enum ServerClient<'a> {
-    Single(Client),
-    Cluster(&'a ClusterClient),
+#[derive(Clone)]
+pub(crate) enum ServerClient {
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
 }
 
 impl Server {
-    /// Checks the settings without connecting.
     /// Errors: `Config` naming the setting, or the part of the URL.
     pub(crate) fn new(settings: &ServerSettings) -> Result<Self> {
         let url = url::read(&settings.url)?;
@@ -62,31 +62,29 @@ impl Server {
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let certificates = certificates(settings, address.tls)?;
+        let response_timeout = settings.response_timeout;
+        let connect_timeout = CONNECT_TIMEOUT.max(response_timeout / 2);
         let failed = |error| error::invalid_url(&error);
         let clients = match &address.topology {
             Topology::Single | Topology::Unix(_) => {
-                Clients::Single(single(&address, certificates.clone()).map_err(failed)?)
+                let client = single(&address, certificates.clone()).map_err(failed)?;
+                Clients::Fixed(ServerClient::Single(Box::new(client)))
             }
             Topology::Cluster => {
-                let client = cluster(&address, certificates.clone(), settings.response_timeout);
-                Clients::Cluster(Box::new(client.map_err(failed)?))
+                let client =
+                    cluster(&address, certificates.clone(), connect_timeout, response_timeout);
+                Clients::Fixed(ServerClient::Cluster(Box::new(client.map_err(failed)?)))
             }
             Topology::Sentinel(primary) => {
                 let sentinels = sentinels(&address, certificates.as_ref()).map_err(failed)?;
                 Clients::Sentinel(primary.clone(), sentinels)
             }
         };
-        Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
-    }
-
-    /// At least half the response timeout, because a slow server may also be slow to accept
-    /// connections.
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        connect_timeout(self.response_timeout)
+        Ok(Self { address, connect_timeout, response_timeout, certificates, clients })
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.clients, Clients::Cluster(_))
+        self.address.is_cluster()
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -94,25 +92,23 @@ impl Server {
     }
 
     /// Asks Sentinels for the primary each time.
-    pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient<'_>> {
+    pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient> {
         match &self.clients {
-            Clients::Single(client) => Ok(ServerClient::Single(client.clone())),
-            Clients::Cluster(client) => Ok(ServerClient::Cluster(client)),
+            Clients::Fixed(client) => Ok(client.clone()),
             Clients::Sentinel(name, sentinels) => {
                 // All at once, so that a silent Sentinel delays none of the others.
-                let limit = self.connect_timeout();
+                let limit = self.connect_timeout;
                 let asked = sentinels.iter().map(|sentinel| primary(sentinel, name, limit).boxed());
                 let ((host, port), _) = select_ok(asked).await?;
-                Ok(ServerClient::Single(self.node(&host, port)?))
+                Ok(ServerClient::Single(Box::new(self.node(&host, port)?)))
             }
         }
     }
 
-    /// Clients for published messages, in the order to try. In a cluster every node delivers all
-    /// messages.
+    /// In the order to try. In a cluster every node delivers all messages.
     pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self.client().await? {
-            ServerClient::Single(client) => Ok(vec![client]),
+            ServerClient::Single(client) => Ok(vec![*client]),
             ServerClient::Cluster(_) => {
                 self.address.hosts.iter().map(|(host, port)| self.node(host, *port)).collect()
             }
@@ -130,10 +126,6 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("address", &self.address.shown()).finish_non_exhaustive()
     }
-}
-
-fn connect_timeout(response_timeout: Duration) -> Duration {
-    CONNECT_TIMEOUT.max(response_timeout / 2)
 }
 
 fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertificates>> {
@@ -197,6 +189,7 @@ fn single(address: &Address, certificates: Option<TlsCertificates>) -> redis::Re
 fn cluster(
     address: &Address,
     certificates: Option<TlsCertificates>,
+    connect_timeout: Duration,
     response_timeout: Duration,
 ) -> redis::RedisResult<ClusterClient> {
     let nodes = address
@@ -204,7 +197,7 @@ fn cluster(
         .iter()
         .map(|(host, port)| connection_info(address, tcp(address, host, *port)));
     let mut builder = ClusterClientBuilder::new(nodes)
-        .connection_timeout(connect_timeout(response_timeout))
+        .connection_timeout(connect_timeout)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
         // The client library would also repeat commands with lost replies; `Link` retries instead.
@@ -234,18 +227,26 @@ fn sentinels(
     clients.collect()
 }
 
-/// The client library's own search also asks the primary for its role, by commands that a
-/// restricted user may not run. Here a server that has become a replica refuses the first write;
-/// the Sentinels are then asked again.
+pub(crate) async fn connect(
+    client: &Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+) -> redis::RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(connect_timeout))
+        .set_response_timeout(Some(response_timeout));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Asks a Sentinel for the primary. The client library's own search also asks the primary for its
+/// role, by commands that a restricted user may not run. Here a server that has become a replica
+/// refuses the first write; the Sentinels are then asked again.
 async fn primary(
     sentinel: &Client,
     name: &str,
     limit: Duration,
 ) -> redis::RedisResult<(String, u16)> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limit))
-        .set_response_timeout(Some(limit));
-    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut connection = connect(sentinel, limit, limit).await?;
     let mut get = redis::cmd("SENTINEL");
     get.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     let address: Option<(String, u16)> = get.query_async(&mut connection).await?;

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -17,13 +18,12 @@ use crate::error::is_refused;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// Ping interval for an idle connection, because a server that vanishes does not close it.
+/// A server that vanishes does not close the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 pub(crate) trait OnMessage: Send + Sync + 'static {
     fn message(&self, channel: &str, payload: &[u8]);
     fn connected(&self);
-    fn disconnected(&self) {}
 }
 
 pub(crate) enum Source {
@@ -55,25 +55,36 @@ struct SubscribeRequest {
     done: oneshot::Sender<()>,
 }
 
+/// The task ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
-    end: CancellationToken,
-    _end: DropGuard,
+    is_connected: Arc<AtomicBool>,
+    end: DropGuard,
 }
 
 impl Subscriber {
     pub(crate) fn start(source: Source, on_message: Arc<dyn OnMessage>) -> Self {
         let (requests, received) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
-        let task =
-            SubscriberTask { source, on_message, channels: HashSet::new(), requests: received };
+        let is_connected = Arc::new(AtomicBool::new(false));
+        let task = SubscriberTask {
+            source,
+            on_message,
+            is_connected: Arc::clone(&is_connected),
+            channels: HashSet::new(),
+            requests: received,
+        };
         tokio::spawn(end.clone().run_until_cancelled_owned(task.run()));
-        Self { requests, end: end.clone(), _end: end.drop_guard() }
+        Self { requests, is_connected, end: end.drop_guard() }
     }
 
     pub(crate) fn close(&self) {
-        self.end.cancel();
+        self.end.token().cancel();
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Acquire)
     }
 
     /// Returns after the server's confirmation or a failed attempt to connect. After a failure, the
@@ -89,18 +100,17 @@ impl Subscriber {
 struct SubscriberTask {
     source: Source,
     on_message: Arc<dyn OnMessage>,
+    is_connected: Arc<AtomicBool>,
     channels: HashSet<String>,
     requests: mpsc::UnboundedReceiver<SubscribeRequest>,
 }
 
 impl SubscriberTask {
     async fn run(mut self) {
-        // No connection before the first subscription.
         let Some(first) = self.requests.recv().await else { return };
         self.channels.extend(first.channels);
         let mut waiting = vec![first.done];
         let mut delay = FIRST_DELAY;
-        // An outage is logged once, not at each attempt.
         let mut is_outage_logged = false;
         loop {
             match subscribe(&self.source, &self.channels).await {
@@ -110,12 +120,13 @@ impl SubscriberTask {
                         let server = self.source.shown();
                         tracing::info!(%server, "Redis: the connection for wake-ups is back");
                     }
+                    self.is_connected.store(true, Ordering::Release);
                     self.on_message.connected();
                     waiting.clear();
                     if self.receive(&mut sink, &mut stream).await.is_none() {
                         return;
                     }
-                    self.on_message.disconnected();
+                    self.is_connected.store(false, Ordering::Release);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_outage_logged, true) {
@@ -139,14 +150,12 @@ impl SubscriberTask {
         }
     }
 
+    /// `None` if the subscriber was dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {
                 message = stream.next() => {
-                    let message = match message {
-                        Some(message) => message,
-                        None => return Some(()),
-                    };
+                    let Some(message) = message else { return Some(()) };
                     self.on_message
                         .message(message.get_channel_name(), message.get_payload_bytes());
                 }
@@ -167,7 +176,7 @@ impl SubscriberTask {
                     let pong = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
                     match pong.await {
                         Ok(Ok(_)) => {}
-                        // A refusal also shows that the server is there.
+                        // A refusal shows that the server is there, too.
                         Ok(Err(error)) if is_refused(&error) => {}
                         _ => return Some(()),
                     }
@@ -177,7 +186,6 @@ impl SubscriberTask {
     }
 }
 
-/// Subscribes on its own connection.
 /// Errors: The error of the last server that was tried.
 pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
     let source = Source::Any(Arc::clone(server));
@@ -192,7 +200,7 @@ async fn subscribe(
         channels.into_iter().map(|channel| channel.as_ref().to_owned()).collect();
     let mut failed = None;
     for client in with_timeout(source.clients()).await? {
-        // A time limit for each, so that a silent server leaves time for the next.
+        // A silent server leaves time for the next.
         let subscribed = with_timeout(async {
             let mut connection = client.get_async_pubsub().await?;
             connection.subscribe(&channels).await?;

@@ -5,8 +5,8 @@ use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// All fields beside `url` in the backends `redis`, `redisson` and `redis-expiry`. As options
-/// inside `url` they are errors that say where they belong.
+/// All fields beside `url` in this crate's settings. As options inside `url` they are errors that
+/// say where they belong.
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -73,13 +73,10 @@ mod tests {
     #[test]
     fn the_scheme_of_another_backend_is_replaced_by_redis() {
         for (url, scheme, redis) in [
-            ("redisson://h", "redisson", "redis://h"),
             ("Redisson+cluster://h?tls=true", "redisson", "redis+cluster://h?tls=true"),
             ("redis-expiry+unix:///x", "redis-expiry", "redis+unix:///x"),
             ("rediss://h", "redisson", "rediss://h"),
-            ("redisson://h", "redis-expiry", "redisson://h"),
             ("redissons://h", "redisson", "redissons://h"),
-            ("", "redisson", ""),
         ] {
             assert_eq!(as_redis(&Secret::new(url), scheme).expose(), redis);
         }

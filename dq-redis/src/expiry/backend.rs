@@ -1,24 +1,24 @@
-//! The `redis-expiry` backend: passes each call to the native backend, then sets an expiry key for
-//! each stored due time.
+//! The `redis-expiry` backend: sets an expiry key for each due time that the native backend stores.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, ClaimParams, Claimed, Finding, Layer, NewJob, OperateReport, Operation, QueueName,
-    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict, Wakeups,
-    async_trait,
+    Backend, Clock, Finding, Layer, NewJob, OperateReport, Operation, QueueName, Reschedule,
+    Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict, Wakeups, async_trait,
 };
 use futures_util::future::try_join_all;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::check::Notifications;
+use super::check;
 use super::config::RedisExpiryConfig;
+use super::configure::configure;
 use super::expiry_keys::KeyNames;
 use super::listener::ExpiryEvents;
-use super::monitor::NotificationMonitor;
 use super::probe::ExpiryProbe;
+use super::subscriptions::Subscriptions;
+use crate::connect::Link;
 use crate::error::Effect;
 use crate::store::RedisBackend;
 
@@ -29,43 +29,49 @@ const MAX_IN_FLIGHT: usize = 128;
 pub struct RedisExpiryBackend {
     native: RedisBackend,
     names: KeyNames,
+    clock: Arc<dyn Clock>,
     events: Arc<ExpiryEvents>,
-    monitor: Arc<NotificationMonitor>,
-    /// Ends the task of `monitor` when dropped.
+    subscriptions: Arc<Subscriptions>,
+    configure: bool,
     end: DropGuard,
 }
 
 impl RedisExpiryBackend {
-    /// Connects and checks the server. Probes notifications in the background: see
-    /// [`notifications`](Self::notifications).
+    /// Connects and checks the server. [`check`](Backend::check) says whether notifications of expired
+    /// keys arrive.
     ///
     /// # Errors
     /// As [`RedisBackend::connect`].
     pub async fn connect(config: &RedisExpiryConfig, environment: &Environment) -> Result<Self> {
         let native = RedisBackend::connect(&config.native(), environment).await?;
         let names = KeyNames::new(&config.prefix);
-        let ready = async {
-            native.prove_expiry_rights(names.test_key()).await?;
-            // For the first delays.
-            native.server_time().await
-        };
-        ready.await.map_err(|error| error.operation("connect"))?;
+        let proved = native.prove_expiry_rights(names.test_key()).await;
+        proved.map_err(|error| error.operation("connect"))?;
         let link = Arc::clone(&native.link);
         let entropy = Arc::clone(&environment.entropy);
         let probe = ExpiryProbe::new(&config.prefix, Arc::clone(&link), entropy);
         let listeners = Arc::clone(native.wakeups.listeners());
         let events = Arc::new(ExpiryEvents::new(listeners, names.clone(), probe));
-        let monitor = NotificationMonitor::start(link, Arc::clone(&events), config.configure).await;
-        let monitor = Arc::new(monitor);
+        let subscriptions = Subscriptions::start(Arc::clone(&link), Arc::clone(&events)).await;
+        let subscriptions = Arc::new(subscriptions);
         let end = CancellationToken::new();
-        tokio::spawn(end.clone().run_until_cancelled_owned(Arc::clone(&monitor).run()));
-        Ok(Self { native, names, events, monitor, end: end.drop_guard() })
+        let task = follow(link, Arc::clone(&events), Arc::clone(&subscriptions), config.configure);
+        tokio::spawn(end.clone().run_until_cancelled_owned(task));
+        Ok(Self {
+            native,
+            names,
+            clock: Arc::clone(&environment.clock),
+            events,
+            subscriptions,
+            configure: config.configure,
+            end: end.drop_guard(),
+        })
     }
 
-    /// Sets a key for each due time in the future. Only logs a failure: the jobs are stored, and
-    /// timers start them.
+    /// Sets a key for each due time in the future, by this machine's clock. Only logs a failure:
+    /// the jobs are stored, and timers start them.
     async fn set_keys(&self, dues: impl IntoIterator<Item = (&QueueName, Timestamp)>) {
-        let now = self.server_time();
+        let now = self.clock.now();
         let dues: BTreeSet<_> = dues.into_iter().filter(|(_, due)| *due > now).collect();
         let command = |(queue, due): (&QueueName, Timestamp)| {
             let mut set = redis::cmd("SET");
@@ -81,17 +87,25 @@ impl RedisExpiryBackend {
             }
         }
     }
+}
 
-    fn server_time(&self) -> Timestamp {
-        Timestamp::from_millis(self.native.clock.estimate())
-    }
-
-    /// Returns the result of the last probe, which runs after each connect and in
-    /// [`check`](Backend::check).
-    #[must_use]
-    pub fn notifications(&self) -> Notifications {
-        self.monitor.state()
-    }
+/// Keeps the subscriptions up. With `should_configure`, turns notifications on after each connect,
+/// because a restarted server or a new cluster node has its own settings. Never returns.
+async fn follow(
+    link: Arc<Link>,
+    events: Arc<ExpiryEvents>,
+    subscriptions: Arc<Subscriptions>,
+    should_configure: bool,
+) {
+    let configure_on_connect = async {
+        loop {
+            events.connected.notified().await;
+            if should_configure && let Err(message) = configure(&link).await {
+                tracing::warn!("Redis: notifications of expired keys are not on: {message}");
+            }
+        }
+    };
+    tokio::join!(subscriptions.follow_primaries(), configure_on_connect);
 }
 
 #[async_trait]
@@ -124,33 +138,20 @@ impl Layer for RedisExpiryBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
-        self.monitor.subscriptions.connect().await;
+        self.subscriptions.connect().await;
         Ok(wakeups)
-    }
-
-    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let sent_at = self.native.clock.elapsed();
-        let claimed = self.native.claim(params).await?;
-        // A process that only runs jobs has no other source of the server's time.
-        self.native.clock.observe(sent_at, claimed.now);
-        self.events.claimed.record(&params, &claimed);
-        Ok(claimed)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let answers = self.native.settle(settlements).await?;
-        let due_again =
-            settlements.iter().zip(&answers).filter_map(|(settlement, answer)| {
-                match (&settlement.verdict, answer) {
-                    (
-                        Verdict::Retry { due, .. }
-                        | Verdict::Again { due, .. }
-                        | Verdict::Snooze(due),
-                        Settled::Accepted,
-                    ) => Some((&settlement.lease.queue, due.resolve(self.server_time()))),
-                    _ => None,
-                }
-            });
+        let accepted =
+            settlements.iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Accepted);
+        let due_again = accepted.filter_map(|(settlement, _)| match &settlement.verdict {
+            Verdict::Retry { due, .. } | Verdict::Again { due, .. } | Verdict::Snooze(due) => {
+                Some((&settlement.lease.queue, due.resolve(self.clock.now())))
+            }
+            _ => None,
+        });
         self.set_keys(due_again).await;
         Ok(answers)
     }
@@ -160,21 +161,21 @@ impl Layer for RedisExpiryBackend {
         if let Operation::Replay { queue, due, .. } = operation
             && report.affected > 0
         {
-            self.set_keys([(queue, due.resolve(self.server_time()))]).await;
+            self.set_keys([(queue, due.resolve(self.clock.now()))]).await;
         }
         Ok(report)
     }
 
     async fn check(&self) -> Vec<Finding> {
         let mut findings = self.native.check().await;
-        self.monitor.subscriptions.connect().await;
-        findings.extend(self.monitor.probe().await.finding());
+        let (link, probe) = (&self.native.link, &self.events.probe);
+        findings.extend(check::finding(link, &self.subscriptions, probe, self.configure).await);
         findings
     }
 
     async fn close(&self) -> Result<()> {
         self.end.token().cancel();
-        self.monitor.subscriptions.close();
+        self.subscriptions.close();
         self.native.close().await
     }
 }

@@ -1,9 +1,9 @@
-//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs are due.
+//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs are due, in Unix
+//! milliseconds.
 
 use dq_core::{QueueName, Timestamp};
 
-/// The literal braces are a hash tag, so that all keys of a prefix have one slot in a cluster.
-/// `<due>` is Unix milliseconds.
+/// The literal braces are a hash tag: all keys of a prefix have one slot in a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct KeyNames {
     key_prefix: String,
@@ -14,7 +14,7 @@ impl KeyNames {
         Self { key_prefix: format!("{{{prefix}}}:alarm:") }
     }
 
-    /// Not an expiry key, but has the same prefix, to test the user's rights.
+    /// For testing the user's rights. It is no expiry key.
     pub(super) fn test_key(&self) -> String {
         format!("{}rights", self.key_prefix)
     }
@@ -35,45 +35,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mutated_names_are_parsed_or_ignored() {
+    fn only_names_of_expiry_keys_are_parsed() {
         let names = KeyNames::new("shop");
-        let valid = ["{shop}:alarm:1700000000123:q", "{shop}:alarm:-1:a:b"];
-        dq_testkit::fuzz::check("names of expiry keys", &valid, |key| {
-            let parsed = names.parse(key);
-            let is_accepted = parsed.is_some();
-            if let Some((queue, due)) = parsed {
-                names.key(&queue, due);
-            }
-            is_accepted
-        });
-    }
-
-    #[test]
-    fn key_names_are_parsed_back() {
-        let names = KeyNames::new("shop");
-        for queue in ["q", "a:b", "}{", "{x}", "订单", ":"] {
+        let due = Timestamp::from_millis(1_700_000_000_123);
+        for queue in ["q", "a:b", "}{", "订单", ":"] {
             let queue = QueueName::new(queue).unwrap();
-            let due = Timestamp::from_millis(1_700_000_000_123);
             let key = names.key(&queue, due);
             assert_eq!(names.parse(key.as_bytes()), Some((queue, due)), "{key}");
         }
-    }
-
-    #[test]
-    fn keys_of_other_names_are_not_parsed_as_expiry_keys() {
-        let names = KeyNames::new("shop");
-        for key in [
-            "session:1",
-            "{shop}:alarm:",
-            "{shop}:alarm:1",
-            "{shop}:alarm:1:",
-            "{shop}:alarm:soon:q",
-            "{shop2}:alarm:1:q",
-            "{shop}:canary:1",
-            "{shop}:alarm:1:a\nb",
-        ] {
+        for key in ["session:1", "{shop}:alarm:1:", "{shop}:alarm:soon:q", "{shop2}:alarm:1:q"] {
             assert_eq!(names.parse(key.as_bytes()), None, "{key}");
         }
-        assert_eq!(names.parse(b"{shop}:alarm:1:\xff"), None);
+
+        let valid = ["{shop}:alarm:1700000000123:q", "{shop}:alarm:-1:a:b"];
+        dq_testkit::fuzz::check("names of expiry keys", &valid, |key| names.parse(key).is_some());
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Effect;
 
 const TIME_TO_LIVE: Duration = Duration::from_millis(50);
 
-/// A little more than the time to live. Redis expires a key late, but at once when it is touched.
+/// Redis expires a key late, but at once when it is touched after its time to live.
 const TOUCH_AFTER: Duration = Duration::from_millis(60);
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -24,6 +24,7 @@ pub(super) struct ExpiryProbe {
     link: Arc<Link>,
     entropy: Arc<Entropy>,
     one_at_a_time: tokio::sync::Mutex<()>,
+    /// The running probe's key and its waiter.
     pending: Mutex<Option<(String, oneshot::Sender<()>)>>,
 }
 
@@ -38,8 +39,8 @@ impl ExpiryProbe {
         }
     }
 
-    /// Returns whether a probe's event arrived. Tries twice before it returns `false`, because a
-    /// busy machine may be late with the first event.
+    /// Tries twice before it returns `false`, because a busy machine may be late with the first
+    /// event.
     pub(super) async fn run(&self) -> Result<bool> {
         let _guard = self.one_at_a_time.lock().await;
         Ok(self.try_once().await? || self.try_once().await?)

@@ -5,15 +5,16 @@ use std::sync::OnceLock;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeRequest};
-use dq_core::{Clock, Error, ErrorKind, QueueName, Result, SystemClock, Timestamp};
+use dq_core::{Clock, Error, QueueName, Result, SystemClock, Timestamp};
 use tokio::sync::OnceCell;
 
 use super::journal::{Journal, pairs};
 use super::score::Unit;
 use super::zset::token;
+use crate::error::unexpected;
 use crate::redisson::codec::Codec;
 use crate::redisson::layout::tagged;
-use crate::redisson::member::{Format, LongSize, parse_as};
+use crate::redisson::member::{Format, LENGTH_BYTES_PROBE, parse_as};
 use crate::reply::{self, Reply};
 
 /// An import source: a Redisson `RDelayedQueue` with its destination queue.
@@ -32,10 +33,9 @@ use crate::reply::{self, Reply};
 /// Redisson formats are read. Java clients may go on offering and taking: each job goes to one side
 /// only.
 ///
-/// The import has three parts. First come the waiting entries in the order list
-/// (`redisson_delay_queue:{name}`), from its front, where removal is quick. Then come all other
-/// waiting entries (`redisson_delay_queue_timeout:{name}`), then the destination queue. Order list
-/// entries that no longer wait are not jobs: they stay there and are not counted.
+/// The import takes the waiting entries in the order list (`redisson_delay_queue:{name}`) from its
+/// front, where removal is quick, then all others (`redisson_delay_queue_timeout:{name}`), then the
+/// destination queue. Order list entries that no longer wait are no jobs: they stay there.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,
@@ -44,13 +44,14 @@ pub struct RedissonSource {
     order: String,
     queue: QueueName,
     codec: Codec,
-    long_size: OnceCell<LongSize>,
+    /// The size of lengths in entries, once it was looked up.
+    length_bytes: OnceCell<usize>,
     /// The format, from the first entry that shows it. All entries have the same.
     format: OnceLock<Format>,
 }
 
-// The third part is the destination queue.
 const ORDER: usize = 0;
+/// The second part: the other waiting entries. The third is the destination queue.
 const DUE: usize = 1;
 
 impl RedissonSource {
@@ -75,7 +76,7 @@ impl RedissonSource {
             journal: Journal::new(url, &name, &[&due, &order])?,
             queue: QueueName::new(&name)?,
             codec: Codec::default(),
-            long_size: OnceCell::new(),
+            length_bytes: OnceCell::new(),
             format: OnceLock::new(),
             name,
             due,
@@ -99,17 +100,15 @@ impl RedissonSource {
         self
     }
 
-    async fn long_size(&self) -> Result<LongSize> {
+    async fn length_bytes(&self) -> Result<usize> {
         let probe = async {
-            let one = self.journal.eval(LongSize::PROBE, &[], &[]).await?;
-            LongSize::from_probe(&reply::bytes(one)?).ok_or_else(|| {
-                Error::new(ErrorKind::Incompatible, "the server packs numbers big-endian")
-                    .remedy("move these jobs with a Java client: no import of this format exists")
-            })
+            let answer = self.journal.eval(LENGTH_BYTES_PROBE, &[], &[]).await?;
+            usize::try_from(reply::count(&answer)?).map_err(|_| unexpected())
         };
-        self.long_size.get_or_try_init(|| probe).await.copied()
+        self.length_bytes.get_or_try_init(|| probe).await.copied()
     }
 
+    /// The error says why the payload cannot be imported.
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
         let payload = self.codec.decode(payload).map_err(|error| match error.remedy_text() {
             Some(remedy) => format!("{} ({remedy})", error.message()),
@@ -118,27 +117,32 @@ impl RedissonSource {
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }
 
-    /// The error says why the entry is not imported.
-    fn waiting(&self, long: LongSize, member: &Bytes, score: &Bytes) -> Result<ImportJob, String> {
+    fn waiting(
+        &self,
+        length_bytes: usize,
+        member: &Bytes,
+        score: &Bytes,
+    ) -> Result<ImportJob, String> {
         if score.is_empty() {
             return Err("the entry does not wait any more".to_owned());
         }
         let due = Unit::Millis.parse(score)?;
-        let read = |format| parse_as(format, long, member);
-        let payload = match (read(Format::Current), read(Format::Legacy), self.format.get()) {
-            (Some(payload), None, _) => {
-                let _ = self.format.set(Format::Current);
-                payload
-            }
-            (None, Some(payload), _) => {
-                // A member that begins with a 7 counts as legacy, whatever it is.
-                if member.first() != Some(&7) {
-                    let _ = self.format.set(Format::Legacy);
-                }
-                payload
-            }
+        let [current, legacy] =
+            [Format::Current, Format::Legacy].map(|format| parse_as(format, length_bytes, member));
+        // A member that begins with a 7 counts as legacy, whatever it is.
+        let shown = match (current, legacy) {
+            (Some(_), None) => Some(Format::Current),
+            (None, Some(_)) if member[0] != 7 => Some(Format::Legacy),
+            _ => None,
+        };
+        if let Some(format) = shown {
+            let _ = self.format.set(format);
+        }
+        let payload = match (current, legacy, self.format.get()) {
             (Some(payload), Some(_), Some(Format::Current))
-            | (Some(_), Some(payload), Some(Format::Legacy)) => payload,
+            | (Some(_), Some(payload), Some(Format::Legacy))
+            | (Some(payload), None, _)
+            | (None, Some(payload), _) => payload,
             (Some(_), Some(_), None) => {
                 return Err("the entry can be read in both formats of Redisson, with different \
                             payloads; import again after others, which show the format"
@@ -199,10 +203,10 @@ impl ImportSource for RedissonSource {
                 return Ok(listed);
             }
         };
-        let long = self.long_size().await?;
+        let length_bytes = self.length_bytes().await?;
         let listed = |(member, score): (Bytes, Bytes)| SourceEntry {
             token: token(&score, &member),
-            job: self.waiting(long, &member, &score),
+            job: self.waiting(length_bytes, &member, &score),
             in_later_part: part == ORDER,
         };
         Ok(entries.into_iter().map(listed).collect())
@@ -213,7 +217,7 @@ impl ImportSource for RedissonSource {
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
             ORDER => self.journal.take(zset, &waiting, "1", requests).await,
-            // Entries in the order list by now were added to its end after the first part.
+            // An entry in the order list by now was added to its end after the first part.
             DUE => self.journal.take(zset, &waiting, "-1", requests).await,
             _ => {
                 let keys = [self.name.as_str(), self.journal.key()];
@@ -233,7 +237,6 @@ mod tests {
 
     #[test]
     fn an_entry_that_fits_both_formats_is_read_in_that_of_the_others() {
-        // An empty text in the current format, and one zero byte in the legacy one.
         let empty = Bytes::from_static(b"\x08ABCDEFG\x01\0\0\0\0\0\0\0\0");
         let others: [(&[u8], &[u8]); 2] = [
             (b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello", b""),
@@ -242,9 +245,8 @@ mod tests {
         let score = Bytes::from_static(b"1700000000000");
         for (other, payload) in others {
             let source = RedissonSource::new("redis://localhost", "orders").unwrap();
-            let waiting = |member: &[u8]| {
-                source.waiting(LongSize::Eight, &Bytes::copy_from_slice(member), &score)
-            };
+            let waiting =
+                |member: &[u8]| source.waiting(8, &Bytes::copy_from_slice(member), &score);
             assert!(waiting(&empty).unwrap_err().contains("in both formats"));
             assert_eq!(waiting(other).unwrap().payload, &b"hello"[..]);
             assert_eq!(waiting(&empty).unwrap().payload, payload);

@@ -10,7 +10,7 @@ local list, journal = KEYS[1], KEYS[2]
 local answers = {}
 for i = 2, #ARGV, 3 do
   local id, element, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  -- First, so that nothing is removed if the journal's key has another type.
+  -- This comes first, so that nothing is removed if the journal's key has another type.
   redis.call('HSET', journal, id, 'T' .. record)
   local is_taken = redis.call('LREM', list, ARGV[1], element) == 1
   if not is_taken then

@@ -15,7 +15,7 @@ for i = 2, #ARGV, 3 do
   local score, member = string.sub(token, 1, space - 1), string.sub(token, space + 1)
   local present = redis.call('ZSCORE', set, member)
   if present and tonumber(present) == tonumber(score) then
-    -- First, so that nothing is removed if the journal's key has another type.
+    -- This comes first, so that nothing is removed if the journal's key has another type.
     redis.call('HSET', journal, id, 'T' .. record)
     redis.call('ZREM', set, member)
     if order then

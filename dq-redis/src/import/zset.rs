@@ -51,13 +51,6 @@ impl ZsetSource {
         self
     }
 
-    /// Reads scores as Unix milliseconds, the default.
-    #[must_use]
-    pub fn scores_in_millis(mut self) -> Self {
-        self.unit = Unit::Millis;
-        self
-    }
-
     fn listed(&self, member: Bytes, score: &Bytes) -> SourceEntry {
         let job = self.unit.parse(score).map(|due| ImportJob {
             queue: self.queue.clone(),
@@ -74,12 +67,12 @@ impl ImportSource for ZsetSource {
         format!("the sorted set {:?}", self.key)
     }
 
-    async fn list(&self, _: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
+    async fn list(&self, _part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         let entries = self.journal.scored(&self.key, skip, limit).await?;
         Ok(entries.into_iter().map(|(member, score)| self.listed(member, &score)).collect())
     }
 
-    async fn take(&self, _: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+    async fn take(&self, _part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
         let keys = [&self.key, self.journal.key()];
         self.journal.take(include_str!("take_zset.lua"), &keys, "1", requests).await
     }

@@ -1,5 +1,4 @@
-//! The `redisson` backend: runs scripts for Redisson's keys and translates payloads to and from the
-//! Java clients' codec.
+//! The `redisson` backend: a layer with scripts for Redisson's keys and the Java clients' codec.
 
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use dq_core::{
     JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
     Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
 };
+use tokio_util::sync::DropGuard;
 
 use super::check;
 use super::codec::Codec;
@@ -18,7 +18,7 @@ use super::destination_watch::DestinationWatch;
 use super::layout::RedissonLayout;
 use super::member;
 use super::scripts::{JavaScripts, scripts};
-use super::transfer::TransferTask;
+use super::transfer;
 use crate::error::Effect;
 use crate::handle;
 use crate::reply;
@@ -27,6 +27,7 @@ use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
 
+/// About how many members one call of `locate` reads.
 const LOCATE_BATCH: usize = 500;
 
 /// A backend that shares Redisson's `RDelayedQueue` with Java clients.
@@ -39,7 +40,7 @@ pub struct RedissonBackend {
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
     destination_watch: DestinationWatch,
-    transfer: Option<TransferTask>,
+    transfer: Option<DropGuard>,
 }
 
 impl RedissonBackend {
@@ -61,12 +62,12 @@ impl RedissonBackend {
         });
         let (all_layouts, own) = scripts(&config.script_settings());
         let (server, shards) = (config.server(), ShardSettings::default());
-        let native =
-            RedisBackend::assemble(&server, environment, layout, all_layouts, shards).await?;
+        let native = RedisBackend::open(&server, environment, layout, all_layouts, shards).await?;
         prove_blmove(&native, &config.prefix).await?;
         native.check_format().await?;
+        let listeners = Arc::clone(native.wakeups.listeners());
         let mut backend = Self {
-            destination_watch: DestinationWatch::new(Arc::clone(native.link.server())),
+            destination_watch: DestinationWatch::new(Arc::clone(native.link.server()), listeners),
             native,
             config: config.clone(),
             scripts: own,
@@ -77,7 +78,7 @@ impl RedissonBackend {
         }
         if !config.consumed_by_java.is_empty() {
             let (scripts, queues) = (Arc::clone(&backend.scripts), &config.consumed_by_java);
-            let task = TransferTask::start(&backend.native, scripts, queues, environment);
+            let task = transfer::start(&backend.native, scripts, queues, environment);
             backend.transfer = Some(task);
         }
         Ok(backend)
@@ -111,13 +112,14 @@ impl RedissonBackend {
         Ok(())
     }
 
+    /// Leaves a payload as it is if it cannot be decoded.
     fn decode_view(&self, mut view: JobView) -> JobView {
         self.decode(&mut view.job).ok();
         view
     }
 
-    /// Searches a queue for a job from Java and adds it to the index by which the scripts find
-    /// waiting jobs. `false` if no such job waits. Java's jobs have no key, and their ids end in
+    /// Searches a queue for a job from Java and adds it to the scripts' index of waiting jobs.
+    /// Returns `false` if no such job waits. Java's jobs have no key, and their ids end in
     /// `redisson`. Jobs from this backend are always in the index.
     async fn locate(&self, job: &JobRef, operation: &'static str) -> Result<bool> {
         let Target::Id(id) = job.target else { return Ok(false) };
@@ -143,8 +145,8 @@ async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
     let list = format!("{prefix}:rights:list:{{dq-rights}}");
     // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
     let mut blmove = redis::cmd("BLMOVE");
-    blmove.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
-    unless_read_only(native.link.run(Effect::Repeatable, &blmove).await.map(drop))
+    blmove.arg(&[&list, &list, "LEFT", "LEFT", "0.01"]);
+    unless_read_only(native.link.run(Effect::Repeatable, &blmove).await)
 }
 
 #[async_trait]
@@ -195,8 +197,7 @@ impl Layer for RedissonBackend {
         // next `listen` registers the queues.
         self.native.register(queues).await.ok();
         for queue in queues {
-            let partition = self.native.partitions.unsharded(queue);
-            self.destination_watch.watch(&partition, self.native.wakeups.listeners());
+            self.destination_watch.watch(self.native.partitions.unsharded(queue));
         }
         Ok(wakeups)
     }
@@ -209,7 +210,7 @@ impl Layer for RedissonBackend {
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
                 Ok(()) => claimed.jobs.push(leased),
-                // The quarantined job keeps its bytes.
+                // The dead job keeps its bytes.
                 Err(error) => {
                     let LeasedJob { job, token, .. } = leased;
                     let undecodable = UndecodableJob { job, shard: 0, token: token.0 };
@@ -263,7 +264,7 @@ impl Layer for RedissonBackend {
     async fn close(&self) -> Result<()> {
         self.destination_watch.close();
         if let Some(transfer) = &self.transfer {
-            transfer.close();
+            transfer.token().cancel();
         }
         self.native.close().await
     }

@@ -11,127 +11,107 @@ use std::time::{Duration, Instant};
 
 use dq_core::sync::lock;
 use dq_core::{Listeners, QueueName, Timestamp};
-use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::layout::destination_key;
-use crate::connect::{Server, ServerClient};
+use crate::connect::{Server, ServerClient, connect};
 use crate::keys::Partition;
 
 /// Maximum number of watched lists, because each needs a connection. The runner's sweep (a claim
 /// without any hint) finds payloads in other lists once a second.
 const MAX_WATCHED: usize = 16;
 
-/// Timeout of one `BLMOVE`: long, so that an idle queue costs few commands.
+/// Long, so that an idle queue costs few commands.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How late a `BLMOVE` reply may be before the connection counts as lost.
 const REPLY_GRACE: Duration = Duration::from_secs(10);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum pause. The pause doubles while the list keeps elements, as in a paused queue.
+/// The pause doubles while the list keeps elements, as in a paused queue.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
+/// The watch ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct DestinationWatch {
     server: Arc<Server>,
+    listeners: Arc<Listeners>,
     watched: Mutex<HashSet<QueueName>>,
-    end: CancellationToken,
+    end: DropGuard,
 }
 
 impl DestinationWatch {
-    pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, watched: Mutex::default(), end: CancellationToken::new() }
+    pub(super) fn new(server: Arc<Server>, listeners: Arc<Listeners>) -> Self {
+        let end = CancellationToken::new().drop_guard();
+        Self { server, listeners, watched: Mutex::default(), end }
     }
 
     /// Does nothing once [`MAX_WATCHED`] lists are watched.
-    pub(super) fn watch(&self, partition: &Arc<Partition>, listeners: &Arc<Listeners>) {
+    pub(super) fn watch(&self, partition: Arc<Partition>) {
         let mut watched = lock(&self.watched);
-        if watched.contains(&partition.queue) || watched.len() >= MAX_WATCHED {
-            return;
+        if watched.len() < MAX_WATCHED && watched.insert(partition.queue.clone()) {
+            let (server, listeners) = (Arc::clone(&self.server), Arc::clone(&self.listeners));
+            let task = async move {
+                loop {
+                    if let Err(error) = watch_until_lost(&server, &partition, &listeners).await {
+                        tracing::debug!(%error, queue = %partition.queue, "Redisson: the connection that watches a destination list failed");
+                    }
+                    tokio::time::sleep(RECONNECT_PAUSE).await;
+                }
+            };
+            tokio::spawn(self.end.token().clone().run_until_cancelled_owned(task));
         }
-        watched.insert(partition.queue.clone());
-        let watcher = ListWatcher {
-            server: Arc::clone(&self.server),
-            partition: Arc::clone(partition),
-            listeners: Arc::clone(listeners),
-        };
-        tokio::spawn(self.end.clone().run_until_cancelled_owned(watcher.run()));
     }
 
     pub(super) fn close(&self) {
-        self.end.cancel();
+        self.end.token().cancel();
     }
 }
 
-impl Drop for DestinationWatch {
-    fn drop(&mut self) {
-        self.end.cancel();
+async fn watch_until_lost(
+    server: &Server,
+    partition: &Partition,
+    listeners: &Listeners,
+) -> redis::RedisResult<()> {
+    match server.client().await? {
+        ServerClient::Single(client) => {
+            let reply_timeout = BLOCK_TIMEOUT + REPLY_GRACE;
+            let mut connection = connect(&client, server.connect_timeout, reply_timeout).await?;
+            watch(&mut connection, partition, listeners, BLOCK_TIMEOUT).await
+        }
+        ServerClient::Cluster(client) => {
+            // A cluster connection has one response timeout for all commands: BLMOVE must end
+            // before it.
+            let block_timeout = server.response_timeout / 2;
+            let mut connection = client.get_async_connection().await?;
+            watch(&mut connection, partition, listeners, block_timeout).await
+        }
     }
 }
 
-struct ListWatcher {
-    server: Arc<Server>,
-    partition: Arc<Partition>,
-    listeners: Arc<Listeners>,
-}
-
-impl ListWatcher {
-    async fn run(self) {
-        loop {
-            if let Err(error) = self.connect_and_watch().await {
-                tracing::debug!(%error, queue = %self.partition.queue, "Redisson: the connection that watches a destination list failed");
-            }
-            tokio::time::sleep(RECONNECT_PAUSE).await;
+async fn watch(
+    connection: &mut impl ConnectionLike,
+    partition: &Partition,
+    listeners: &Listeners,
+    block_timeout: Duration,
+) -> redis::RedisResult<()> {
+    let list = destination_key(partition);
+    let mut blmove = redis::cmd("BLMOVE");
+    blmove.arg(&[list, list, "LEFT", "LEFT"]).arg(block_timeout.as_secs_f64());
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let sent = Instant::now();
+        let element: redis::Value = blmove.query_async(connection).await?;
+        if element == redis::Value::Nil {
+            pause = FIRST_PAUSE;
+            continue;
         }
-    }
-
-    async fn connect_and_watch(&self) -> redis::RedisResult<()> {
-        match self.server.client().await? {
-            ServerClient::Single(client) => {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(self.server.connect_timeout()))
-                    .set_response_timeout(Some(BLOCK_TIMEOUT + REPLY_GRACE));
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                self.watch(&mut connection.await?, BLOCK_TIMEOUT).await
-            }
-            ServerClient::Cluster(client) => {
-                // A cluster connection has one response timeout for all commands: BLMOVE must end
-                // before it.
-                let block_timeout = self.server.response_timeout / 2;
-                self.watch(&mut client.get_async_connection().await?, block_timeout).await
-            }
-        }
-    }
-
-    async fn watch(
-        &self,
-        connection: &mut impl ConnectionLike,
-        block_timeout: Duration,
-    ) -> redis::RedisResult<()> {
-        let mut command = redis::cmd("BLMOVE");
-        command
-            .arg(destination_key(&self.partition))
-            .arg(destination_key(&self.partition))
-            .arg("LEFT")
-            .arg("LEFT");
-        command.arg(block_timeout.as_secs_f64());
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let sent = Instant::now();
-            let element: redis::Value = command.query_async(connection).await?;
-            if element == redis::Value::Nil {
-                pause = FIRST_PAUSE;
-                continue;
-            }
-            self.listeners.wake(&self.partition.queue, Timestamp::EPOCH);
-            // After an immediate reply the element was there before: no runner has taken it yet.
-            pause =
-                if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
-            tokio::time::sleep(pause).await;
-        }
+        listeners.wake(&partition.queue, Timestamp::EPOCH);
+        // After an immediate reply the element was there before: no runner has taken it yet.
+        pause = if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
+        tokio::time::sleep(pause).await;
     }
 }

@@ -1,16 +1,19 @@
-//! Tests members and codecs against `tests/interop/golden.txt`. Each line has a member that a real
-//! Redisson client wrote (in hex, its random id masked by `_`), with the client version, the codec
-//! and the typed value.
+//! Tests members and codecs with values of real Redisson clients. A line of
+//! `tests/interop/golden.txt` has the client's version, its codec, the typed value, and the member
+//! in hex, with `_` in place of the random id.
 
 use bytes::Bytes;
 use dq_servers::shared_redis;
 use serde_json::{Value, json};
 
 use super::codec::Codec;
-use super::member::{Format, LongSize, parse_as};
+use super::member::{Format, parse_as};
 use super::member_test::eval;
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
+
+/// The clients ran against a 64-bit server.
+const LENGTH_BYTES: usize = 8;
 
 struct Golden<'a> {
     version: &'a str,
@@ -44,7 +47,7 @@ impl Golden<'_> {
         }
     }
 
-    /// `None` for a codec missing in this crate.
+    /// `None` if this crate has no such codec.
     fn codec(&self) -> Option<Codec> {
         let class = match (self.codec, self.java_type.as_str()) {
             (_, "int") => Some("java.lang.Integer".to_owned()),
@@ -65,7 +68,7 @@ impl Golden<'_> {
     }
 
     fn payload(&self) -> Bytes {
-        Bytes::copy_from_slice(parse_as(self.format(), LongSize::Eight, &self.member).unwrap())
+        Bytes::copy_from_slice(parse_as(self.format(), LENGTH_BYTES, &self.member).unwrap())
     }
 
     fn is_object(&self) -> bool {
@@ -94,11 +97,11 @@ fn untyped(typed: &Value) -> Value {
 }
 
 fn bytes_of(hex: &str) -> Vec<u8> {
-    let digit = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    (0..hex.len()).step_by(2).map(digit).collect()
+    let byte = |offset| u8::from_str_radix(&hex[offset..offset + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(byte).collect()
 }
 
-fn read(json: &[u8]) -> Value {
+fn parsed(json: &[u8]) -> Value {
     serde_json::from_slice(json).unwrap()
 }
 
@@ -128,13 +131,13 @@ fn payloads_from_redisson_are_decoded() {
             }
             Codec::Raw => assert_eq!(json!(answer.unwrap().to_vec()), line.value),
             Codec::Text if line.java_type != "string" => {
-                assert!(read(&answer.unwrap()).is_string())
+                assert!(parsed(&answer.unwrap()).is_string())
             }
             // Jackson writes a byte[] in base64, without its type.
             Codec::Jackson { .. } if line.java_type == "bytes" => {
-                assert!(read(&answer.unwrap()).is_string());
+                assert!(parsed(&answer.unwrap()).is_string());
             }
-            _ => assert_eq!(read(&answer.unwrap()), line.value, "{}", line.name()),
+            _ => assert_eq!(parsed(&answer.unwrap()), line.value, "{}", line.name()),
         }
     }
 }
@@ -143,28 +146,20 @@ fn payloads_from_redisson_are_decoded() {
 fn payloads_are_encoded_as_by_redisson() {
     for line in Golden::all() {
         let Some(codec) = line.codec() else { continue };
+        if matches!(codec, Codec::Kryo5 { .. }) && line.is_object() {
+            continue;
+        }
         let payload = line.payload();
-        match codec {
-            Codec::Raw | Codec::Json => assert_eq!(codec.encode(&payload).unwrap(), payload),
-            Codec::Text => {
-                let text = codec.decode(&payload).unwrap();
-                assert_eq!(codec.encode(&text).unwrap(), payload, "{}", line.name());
-            }
-            Codec::Kryo5 { .. } if line.is_object() => {}
-            Codec::Kryo5 { .. } => {
-                let json = Bytes::from(line.value.to_string());
-                assert_eq!(codec.encode(&json).unwrap(), payload, "{}", line.name());
-            }
-            // JSON does not distinguish these types, so the payload names them.
-            Codec::Jackson { .. }
-                if !matches!(line.java_type.as_str(), "string" | "int" | "bool" | "double") =>
-            {
-                assert_eq!(read(&codec.encode(&payload).unwrap()), read(&payload));
-            }
-            Codec::Jackson { .. } => {
-                let json = Bytes::from(line.value.to_string());
-                assert_eq!(read(&codec.encode(&json).unwrap()), read(&payload), "{}", line.name());
-            }
+        let is_jackson = matches!(codec, Codec::Jackson { .. });
+        // JSON shows only these types. To write others, the application names their classes.
+        let is_plain = matches!(line.java_type.as_str(), "string" | "int" | "bool" | "double");
+        let names_classes = is_jackson && !is_plain;
+        let json = if names_classes { payload.clone() } else { codec.decode(&payload).unwrap() };
+        let encoded = codec.encode(&json).unwrap();
+        if is_jackson {
+            assert_eq!(parsed(&encoded), parsed(&payload), "{}", line.name());
+        } else {
+            assert_eq!(encoded, payload, "{}", line.name());
         }
     }
 }

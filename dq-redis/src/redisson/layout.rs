@@ -1,5 +1,3 @@
-//! Redisson's key layout.
-
 use std::collections::HashSet;
 
 use bytes::Bytes;
@@ -11,8 +9,7 @@ use crate::key_layout::{EncodedJobs, KeyLayout, RightsTest};
 use crate::keys::{KINDS, Partition};
 use crate::record;
 
-/// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot: the queue
-/// name is the hash tag.
+/// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot.
 #[derive(Debug)]
 pub(super) struct RedissonLayout {
     pub(super) prefix: String,
@@ -47,34 +44,23 @@ impl KeyLayout for RedissonLayout {
             tagged("redisson_delay_queue", &name),
             name.clone(),
         ];
-        // java.lua calls this hash `index`; in Redis its name is `outside`.
+        // The scripts call this hash `index`; in Redis its name is `outside`.
         let index = tagged(&format!("{prefix}:outside"), &name);
         let keys = native.chain(java).chain([index]).collect();
         Partition::new(queue, keys, tagged("redisson_delay_queue_channel", &name))
     }
 
-    fn is_shared(&self, partition: &Partition, key: &str) -> bool {
-        partition.keys.iter().skip(KINDS.len()).take(3).any(|name| name == key)
-    }
-
-    /// Member ids, record prefixes, payloads.
-    fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs {
+    /// The columns are member ids, record prefixes and payloads.
+    fn encode(&self, jobs: &[&NewJob], accepted: i64) -> EncodedJobs {
         let id = |job: &&NewJob| Bytes::from(member::member_id(self.format, job.id));
         let ids: Vec<Bytes> = jobs.iter().map(id).collect();
-        let prefix = |job: &&NewJob| {
-            let mut prefix = Vec::new();
-            record::encode_prefix(job, now, &mut prefix);
-            prefix.into()
-        };
-        let payload = |job: &&NewJob| job.payload.clone();
+        let prefix = |job: &&NewJob| Bytes::from(record::encode_prefix(job, accepted));
+        let prefixes = jobs.iter().map(prefix).collect();
+        let payloads = jobs.iter().map(|job| job.payload.clone()).collect();
         EncodedJobs {
             has_duplicates: ids.iter().collect::<HashSet<_>>().len() < ids.len(),
             has_large_record: false,
-            columns: vec![
-                ids,
-                jobs.iter().map(prefix).collect(),
-                jobs.iter().map(payload).collect(),
-            ],
+            columns: vec![ids, prefixes, payloads],
         }
     }
 
@@ -103,7 +89,7 @@ pub(crate) fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
-/// The list with Redisson's insertion order.
+/// Redisson's insertion order.
 pub(super) fn order_key(partition: &Partition) -> &str {
     &partition.keys[KINDS.len() + 1]
 }
@@ -116,28 +102,16 @@ pub(super) fn destination_key(partition: &Partition) -> &str {
 mod tests {
     use super::*;
 
-    fn layout(name_prefix: &str) -> RedissonLayout {
-        let name_prefix = name_prefix.to_owned();
-        RedissonLayout { prefix: "dq".to_owned(), name_prefix, format: Format::Current }
-    }
-
-    fn unsharded(layout: &RedissonLayout, queue: &str) -> Partition {
-        layout.partition(&QueueName::new(queue).unwrap(), 1, 0)
-    }
-
     #[test]
-    fn keys_of_a_queue_have_its_slot_if_its_name_allows() {
-        let partition = unsharded(&layout("app:"), "orders");
+    fn keys_of_a_queue_have_its_slot_and_the_prefix_of_its_name() {
+        let (prefix, name_prefix) = ("dq".to_owned(), "app:".to_owned());
+        let layout = RedissonLayout { prefix, name_prefix, format: Format::Current };
+        let partition = layout.partition(&QueueName::new("orders").unwrap(), 1, 0);
         assert_eq!(destination_key(&partition), "app:orders");
         assert_eq!(partition.keys[0], "dq:due:{app:orders}");
         assert_eq!(partition.keys[KINDS.len()], "redisson_delay_queue_timeout:{app:orders}");
         assert_eq!(order_key(&partition), "redisson_delay_queue:{app:orders}");
         assert_eq!(partition.channel, "redisson_delay_queue_channel:{app:orders}");
         assert!(partition.is_in_one_slot());
-        for (name, in_one_slot) in [("a{x}b{y}", true), ("my{}q", false), ("q{x", false)] {
-            let partition = unsharded(&layout(""), name);
-            assert_eq!(partition.is_in_one_slot(), in_one_slot, "{partition:?}");
-            assert_eq!(partition.keys[KINDS.len()], format!("redisson_delay_queue_timeout:{name}"));
-        }
     }
 }

@@ -1,9 +1,9 @@
-//! Members of the sorted set `redisson_delay_queue_timeout:{queue}`: an id, a length and the
-//! payload in one string, packed by Redis's Lua library `struct`.
+//! Members: the entries of the sorted set `redisson_delay_queue_timeout:{queue}`, in which jobs
+//! wait. A member is an id, a length and the payload in one string, packed by Redis's Lua library
+//! `struct`.
 //!
 //! Redisson's scripts never read the id; it only distinguishes equal payloads. This crate writes
-//! the job id there, shortened where nothing is lost: a job with 100 payload bytes then fits an
-//! allocation of 128 bytes. This form is called the *member id*.
+//! the job id there, shortened to the *member id* where nothing is lost.
 //!
 //! | member id | written by | as [`JobId`] |
 //! |---|---|---|
@@ -17,8 +17,11 @@
 use dq_core::{Error, ErrorKind, JobId};
 use serde::Deserialize;
 
-/// Second half of a [`JobId`] from Java.
 const JAVA_SUFFIX: [u8; 8] = *b"redisson";
+
+/// A Lua script that returns the size of the lengths in members, the server's C type `unsigned
+/// long`: eight bytes, or four on 32-bit servers and Windows.
+pub(crate) const LENGTH_BYTES_PROBE: &str = "return struct.size('L')";
 
 /// The format in which Redisson stores the jobs of a delayed queue.
 ///
@@ -52,56 +55,24 @@ impl Format {
     }
 }
 
-/// Size of the server's C type `unsigned long`: the server packs lengths with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum LongSize {
-    /// 32-bit servers, and Windows.
-    Four,
-    Eight,
-}
-
-impl LongSize {
-    /// Packs the number 1, for [`Self::from_probe`].
-    pub(crate) const PROBE: &'static str = "return struct.pack('L', 1)";
-
-    /// Reads the reply to [`Self::PROBE`]; `None` for a big-endian server.
-    pub(crate) fn from_probe(one: &[u8]) -> Option<Self> {
-        match one {
-            [1, 0, 0, 0] => Some(Self::Four),
-            [1, 0, 0, 0, 0, 0, 0, 0] => Some(Self::Eight),
-            _ => None,
-        }
-    }
-}
-
-/// Parses a member in this format and returns its payload; `None` if the format does not fit.
+/// Returns the payload; `None` if the format does not fit. `length_bytes` is the answer to
+/// [`LENGTH_BYTES_PROBE`].
 ///
 /// The length must reach exactly to the member's end. Both formats can still fit: if a legacy
 /// payload ends with a length-prefixed field, and the id's first byte happens to lead there. A
 /// member that begins with a 7 counts as legacy, because both readings put the length at the same
-/// place. No client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
-/// a 7.
-pub(crate) fn parse_as(format: Format, long: LongSize, member: &[u8]) -> Option<&[u8]> {
+/// place: no client writes ids of seven bytes, and Java's doubles are random.
+pub(crate) fn parse_as(format: Format, length_bytes: usize, member: &[u8]) -> Option<&[u8]> {
     let (_id, rest) = match format {
         Format::Current => {
-            let (len, rest) = member.split_first().filter(|(len, _)| **len != 7)?;
-            rest.split_at_checked(usize::from(*len))?
+            let (id_length, rest) = member.split_first().filter(|(length, _)| **length != 7)?;
+            rest.split_at_checked(usize::from(*id_length))?
         }
         Format::Legacy => member.split_at_checked(8)?,
     };
-    payload(long, rest)
-}
-
-/// The payload after its length; `None` unless the length is exact.
-fn payload(long: LongSize, bytes: &[u8]) -> Option<&[u8]> {
-    let size = match long {
-        LongSize::Four => 4,
-        LongSize::Eight => 8,
-    };
-    let (len, payload) = bytes.split_at_checked(size)?;
-    let mut number = [0; 8];
-    number[..len.len()].copy_from_slice(len);
-    (u64::from_le_bytes(number) == payload.len() as u64).then_some(payload)
+    let (length, payload) = rest.split_at_checked(length_bytes)?;
+    let length = length.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    (length == payload.len() as u64).then_some(payload)
 }
 
 /// The 8-byte id from Java; `None` for other jobs.
@@ -111,35 +82,21 @@ pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     (suffix == JAVA_SUFFIX).then_some(*java)
 }
 
-/// The member id, as in the table at the top of this file.
 pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
     if let Some(java) = java_id(id) {
         return java.to_vec();
     }
     if format == Format::Legacy {
-        // Eight bytes where Redisson expects a double: a UUID's random half. Any eight bytes are a
-        // double to the server, and no script reads its value.
+        // No script reads the double of the legacy format. This is the random half of a UUID.
         return bytes[8..].to_vec();
     }
     let millis = bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     if bytes[6] >> 4 == 7 && millis < 1 << 44 {
-        // Version 7, before the year 2527: leave out the version and four zero bits of the time.
-        // The time stays in front, so that members with equal due times sort by it.
+        // A UUID of version 7, made before the year 2527, loses its version and four zero bits of
+        // its time. The time stays in front: members with equal due times sort by it.
         let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
         return [&head.to_be_bytes()[2..], &bytes[7..]].concat();
     }
     bytes.to_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_probe_shows_the_size_of_a_long() {
-        assert_eq!(LongSize::from_probe(b"\x01\0\0\0"), Some(LongSize::Four));
-        assert_eq!(LongSize::from_probe(b"\x01\0\0\0\0\0\0\0"), Some(LongSize::Eight));
-        assert_eq!(LongSize::from_probe(b"\0\0\0\0\0\0\0\x01"), None, "big-endian");
-    }
 }

@@ -1,22 +1,21 @@
-//! Tests members, the entries of Redisson's sorted set. `scripts/redisson/java.lua` packs and
-//! parses them. `member.rs` makes their ids, and parses them for imports.
+//! Tests members, which `scripts/redisson/members.lua` and `member.rs` pack and parse.
 
 use dq_core::JobId;
 use dq_servers::{Connection, Reply, shared_redis};
 
-use super::member::{Format, LongSize, java_id, member_id, parse_as};
+use super::member::{Format, java_id, member_id, parse_as};
 use super::scripts::library;
 use crate::handle;
 use crate::library;
 
-/// A version 7 id: its member id has 15 bytes. The version is the 7 of the seventh byte, 0x7c.
+/// An id of version 7 (the 7 of 0x7c), whose member id has 15 bytes.
 const UUID: [u8; 16] = [
     0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
 ];
 /// The job id for Java's member id `ABCDEFGH`.
 const FROM_JAVA: [u8; 16] = *b"ABCDEFGHredisson";
 
-/// Runs Lua with the functions of `java.lua`. Returns the items of its reply.
+/// Runs Lua with the functions of `scripts/redisson`. Returns the items of its reply.
 pub(super) fn eval(
     redis: &mut Connection,
     format: Format,
@@ -32,30 +31,29 @@ pub(super) fn eval(
 #[test]
 fn members_of_every_server_are_parsed() {
     // Redis 7.0.15 on x86-64 packs the first two, with struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5,
-    // 'hello') of Redisson 3.21.1 and newer, and struct.pack('dLc0', …) of older versions. A 32-bit
-    // or Windows server packs the others.
-    let members: [(Format, LongSize, &[u8]); 4] = [
-        (Format::Current, LongSize::Eight, b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
-        (Format::Legacy, LongSize::Eight, b"ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
-        (Format::Current, LongSize::Four, b"\x08ABCDEFGH\x05\0\0\0hello"),
-        (Format::Legacy, LongSize::Four, b"ABCDEFGH\x05\0\0\0hello"),
+    // 'hello') and struct.pack('dLc0', …). A 32-bit or Windows server packs the others.
+    let members: [(Format, usize, &[u8]); 4] = [
+        (Format::Current, 8, b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
+        (Format::Legacy, 8, b"ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
+        (Format::Current, 4, b"\x08ABCDEFGH\x05\0\0\0hello"),
+        (Format::Legacy, 4, b"ABCDEFGH\x05\0\0\0hello"),
     ];
-    for (format, long, member) in members {
-        for (other_format, other_long, _) in members {
-            let payload = parse_as(other_format, other_long, member);
-            let fits = (other_format, other_long) == (format, long);
-            assert_eq!(payload, fits.then_some(&b"hello"[..]), "{other_format:?} {other_long:?}");
+    for (format, length_bytes, member) in members {
+        for (other_format, other_length_bytes, _) in members {
+            let payload = parse_as(other_format, other_length_bytes, member);
+            let fits = (other_format, other_length_bytes) == (format, length_bytes);
+            assert_eq!(payload, fits.then_some(&b"hello"[..]), "{member:x?} as {other_format:?}");
         }
         let longer = [member, b"\0"].concat();
         for damaged in [&member[..member.len() - 1], &longer, b"", b"hello", b"\x08ABC"] {
-            assert_eq!(parse_as(format, long, damaged), None, "{damaged:x?}");
+            assert_eq!(parse_as(format, length_bytes, damaged), None, "{damaged:x?}");
         }
     }
-    // The length is at the same place in both formats. No client writes ids of seven bytes, so the
-    // member is legacy.
+
+    // No client writes ids of seven bytes.
     let begins_with_7 = b"\x07BCDEFGH\x05\0\0\0hello";
-    assert_eq!(parse_as(Format::Current, LongSize::Four, begins_with_7), None);
-    assert_eq!(parse_as(Format::Legacy, LongSize::Four, begins_with_7), Some(&b"hello"[..]));
+    assert_eq!(parse_as(Format::Current, 4, begins_with_7), None);
+    assert_eq!(parse_as(Format::Legacy, 4, begins_with_7), Some(&b"hello"[..]));
 }
 
 #[test]
@@ -63,31 +61,19 @@ fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
     let id = |format, id| member_id(format, JobId::from_bytes(id));
     let short = b"\x19\x0b\x3e\x27\xa4\xfc\x11\x8d\x2e\x3f\x1a\x5b\x6c\x7d\x8e";
     assert_eq!(id(Format::Current, UUID), short);
-    let mut four = UUID;
-    four[6] = 0x4c;
-    assert_eq!(id(Format::Current, four), four);
+    let mut version_4 = UUID;
+    version_4[6] = 0x4c;
+    assert_eq!(id(Format::Current, version_4), version_4);
     assert_eq!(id(Format::Legacy, UUID), UUID[8..]);
     assert_eq!(id(Format::Current, FROM_JAVA), b"ABCDEFGH");
     assert_eq!(java_id(JobId::from_bytes(FROM_JAVA)), Some(*b"ABCDEFGH"));
     assert_eq!(java_id(JobId::from_bytes(UUID)), None);
-    // Only the version and the first four bits of the time are left out; adding one changes neither.
-    for at in 0..16 {
-        let mut later = UUID;
-        later[at] += 1;
-        assert!(id(Format::Current, UUID) < id(Format::Current, later), "byte {at}");
-    }
-}
 
-#[test]
-fn settings_decide_an_ambiguous_member() {
-    let member = b"\x0fBCDEFGH\x0d\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0hello";
-    let mut redis = shared_redis().connect();
-    for (format, payload) in
-        [(Format::Current, &b"hello"[..]), (Format::Legacy, b"\x05\0\0\0\0\0\0\0hello")]
-    {
-        let answer = eval(&mut redis, format, "return { parse(ARGV[1]) }", &[member]);
-        assert_eq!(answer[2].bytes(), payload, "{format:?}");
-        assert_eq!(parse_as(format, LongSize::Eight, member), Some(payload), "{format:?}");
+    // Member ids sort like the ids, because only the version and four zero bits are left out.
+    for byte in 0..16 {
+        let mut later = UUID;
+        later[byte] += 1;
+        assert!(id(Format::Current, UUID) < id(Format::Current, later), "byte {byte}");
     }
 }
 
@@ -99,10 +85,10 @@ fn the_script_makes_members_with_these_ids_and_reads_them_back() {
         local handle, tail = handle_and_tail(parsed_id)
         return { member_id, member, payload, job_id_of(parsed_id), handle .. tail }";
     let mut ids = vec![FROM_JAVA, [0; 16]];
-    for at in 0..16 {
+    for byte in 0..16 {
         for value in [0, 1, 0x0f, 0x10, 0x70, 0x7f, 0x80, 0xff] {
             let mut id = UUID;
-            id[at] = value;
+            id[byte] = value;
             ids.push(id);
         }
     }
@@ -110,11 +96,12 @@ fn the_script_makes_members_with_these_ids_and_reads_them_back() {
     for format in [Format::Current, Format::Legacy] {
         for (id, payload) in ids.iter().flat_map(|id| [(id, &b""[..]), (id, b"a payload")]) {
             let answer = eval(&mut redis, format, BODY, &[id, payload]);
+
             let expected = member_id(format, JobId::from_bytes(*id));
             assert_eq!(answer[0].bytes(), expected, "{id:x?}");
-            let parsed = parse_as(format, LongSize::Eight, answer[1].bytes());
+            let parsed = parse_as(format, 8, answer[1].bytes());
             assert_eq!((parsed, answer[2].bytes()), (Some(payload), payload));
-            // Legacy members keep only half an id.
+            // Members of the legacy format keep only half an id.
             let id = match format {
                 Format::Current => *id,
                 Format::Legacy => [&expected[..], b"redisson"].concat().try_into().unwrap(),

@@ -7,17 +7,15 @@
 //! - the *destination list*, named like the queue: payloads of due jobs, which Java's `take()`
 //!   pops.
 //!
-//! This backend is a layer over the native one; its scripts (`scripts/redisson/`) also use
-//! Redisson's keys. A job waits as a member, where Java sees it. From its first lease on it is a
-//! *native job*, in the native backend's keys. `scripts/redisson/java.lua` describes all keys.
+//! This backend is a layer over the native one, with scripts for Redisson's keys. A job waits as a
+//! member, where Java sees it. From its first lease on it is a *native job* in the native backend's
+//! keys. `scripts/redisson/keys.lua` describes all keys.
 
 mod backend;
 mod check;
 pub(crate) mod codec;
 mod config;
 mod destination_watch;
-#[cfg(test)]
-mod fuzz;
 #[cfg(test)]
 mod golden;
 pub(crate) mod layout;

@@ -1,3 +1,5 @@
+//! The native scripts with functions for Redisson's keys, and the backend's own scripts.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +8,15 @@ use dq_core::sync::lock;
 use crate::error::Effect;
 use crate::script::{LIBRARY, Script, Scripts, WRITE};
 
-const JAVA: &str = include_str!("../scripts/redisson/java.lua");
+const KEYS: &str = include_str!("../scripts/redisson/keys.lua");
+
+/// The functions for Redisson's keys. The last text replaces native functions.
+const JAVA_LIBRARY: [&str; 4] = [
+    include_str!("../scripts/redisson/members.lua"),
+    include_str!("../scripts/redisson/order.lua"),
+    include_str!("../scripts/redisson/index.lua"),
+    include_str!("../scripts/redisson/waiting.lua"),
+];
 
 #[derive(Debug)]
 pub(super) struct JavaScripts {
@@ -16,10 +26,9 @@ pub(super) struct JavaScripts {
 
 type Built = (Arc<Scripts>, Arc<JavaScripts>);
 
-/// `settings` is a line of Lua. It sets the locals `FORMAT` (the member format, not the status of
-/// the same name) and `VISIBILITY`: see `java.lua`.
-///
-/// Built once for each `settings`, because that takes milliseconds.
+/// Builds the scripts once for each setting, because that takes milliseconds. A setting is a line
+/// of Lua with the locals `FORMAT` (the member format) and `VISIBILITY`: see
+/// `scripts/redisson/keys.lua`.
 pub(super) fn scripts(settings: &str) -> Built {
     static BUILT: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
     lock(&BUILT).entry(settings.to_owned()).or_insert_with(|| build(settings)).clone()
@@ -44,5 +53,5 @@ fn build(settings: &str) -> Built {
 }
 
 pub(super) fn library(settings: &str) -> Vec<&str> {
-    [&[settings], &LIBRARY[..], &[JAVA]].concat()
+    [&[settings, KEYS], &LIBRARY[..], &JAVA_LIBRARY[..]].concat()
 }

@@ -1,8 +1,8 @@
 //! Transfers due jobs for queues with only Java consumers.
 //!
-//! In Redisson every client with an open `RDelayedQueue` moves due entries from the sorted set to
-//! the destination list, where `take()` pops them. Without such a client they stay in the sorted
-//! set. This task moves them for [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
+//! In Redisson every client with an open `RDelayedQueue` moves due entries to the destination list,
+//! where `take()` pops them. This task does so for
+//! [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,42 +19,32 @@ use crate::keys::Partition;
 use crate::reply::Reply;
 use crate::store::RedisBackend;
 
-/// Maximum pause between two rounds. It bounds the delay if a notification is lost.
+/// Bounds the delay if a notification is lost.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum script calls for one queue before the next queue's turn.
+/// After so many calls for one queue, the next queue has its turn.
 const MAX_CALLS: usize = 10;
 
-#[derive(Debug)]
-pub(super) struct TransferTask {
-    end: DropGuard,
-}
-
-impl TransferTask {
-    pub(super) fn start(
-        native: &RedisBackend,
-        scripts: Arc<JavaScripts>,
-        queues: &BTreeSet<QueueName>,
-        environment: &Environment,
-    ) -> Self {
-        let end = CancellationToken::new();
-        let transfer = Transfer {
-            link: Arc::clone(&native.link),
-            partitions: queues.iter().map(|queue| native.partitions.unsharded(queue)).collect(),
-            scripts,
-            clock: Arc::clone(&environment.clock),
-        };
-        let wakeups = Arc::clone(&native.wakeups);
-        tokio::spawn(end.clone().run_until_cancelled_owned(async move {
-            let wakeups = wakeups.listen(&transfer.partitions).await;
-            transfer.run(wakeups).await;
-        }));
-        Self { end: end.drop_guard() }
-    }
-
-    pub(super) fn close(&self) {
-        self.end.token().cancel();
-    }
+/// Starts the background task, which ends when the guard is dropped.
+pub(super) fn start(
+    native: &RedisBackend,
+    scripts: Arc<JavaScripts>,
+    queues: &BTreeSet<QueueName>,
+    environment: &Environment,
+) -> DropGuard {
+    let end = CancellationToken::new();
+    let transfer = Transfer {
+        link: Arc::clone(&native.link),
+        partitions: queues.iter().map(|queue| native.partitions.unsharded(queue)).collect(),
+        scripts,
+        clock: Arc::clone(&environment.clock),
+    };
+    let wakeups = Arc::clone(&native.wakeups);
+    tokio::spawn(end.clone().run_until_cancelled_owned(async move {
+        let wakeups = wakeups.listen(&transfer.partitions).await;
+        transfer.run(wakeups).await;
+    }));
+    end.drop_guard()
 }
 
 struct Transfer {
@@ -75,8 +65,7 @@ impl Transfer {
         }
     }
 
-    /// Returns the pause until more jobs are due. An error in one queue is logged and does not
-    /// delay the others.
+    /// Returns the pause until more jobs are due. An error in one queue does not delay the others.
     async fn transfer_all(&self) -> Duration {
         let mut pause = MAX_PAUSE;
         for partition in &self.partitions {
@@ -90,8 +79,7 @@ impl Transfer {
         pause
     }
 
-    /// Transfers at most [`MAX_CALLS`] batches. Returns the pause until more jobs are due: zero if
-    /// there may be more now.
+    /// Returns the pause until more jobs are due: zero if there may be more now.
     async fn transfer_queue(&self, partition: &Partition) -> Result<Duration> {
         for _ in 0..MAX_CALLS {
             let mut call = self.scripts.transfer.on([partition]);

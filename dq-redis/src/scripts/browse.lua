@@ -12,65 +12,36 @@
 --          bytes and the handle
 -- cost     O(log n) a job; for later pages also O(log n · log m) with m jobs of the last job's time
 
-local state, limit, bytes_left = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
-local is_descending, with_payload = string.sub(ARGV[2], 1, 1) == 'd', #ARGV[2] == 2
+local page = {
+  state = ARGV[1], is_descending = string.sub(ARGV[2], 1, 1) == 'd', with_payload = #ARGV[2] == 2,
+  limit = tonumber(ARGV[3]), time = ARGV[7], position = ARGV[8],
+}
+local bytes_left = tonumber(ARGV[4])
 read_history_limit(ARGV[5], ARGV[6])
-local zset, hash = zset_of(partition, state), state == 'e' and partition.past or partition.job
-local first, stop =
-  listed_ranks(zset, state, is_descending, ARGV[7], ARGV[8] and handle_at(ARGV[8]))
-local entries = entries_at(zset, first, stop, limit, is_descending)
-local more = stop - first > #entries / 2
-
--- A repair changes the ranks of other entries, so the page is then read again.
-local found, repaired = {}, false
-for i = 1, #entries / 2 do
-  local handle, at = entries[2 * i - 1], entries[2 * i]
-  if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', hash, handle) == 0 then
-    -- The history has no quarantine: see library/keys.lua.
-    if state ~= 'e' then
-      quarantine(partition, handle, score_time(at))
-    end
-    redis.call('ZREM', zset, handle)
-    repaired = true
-  elseif round_score(zset, handle, at) then
-    -- It may have changed the scores of the entries that follow, too.
-    repaired = true
-    break
-  end
-  found[i] = { at = at, handle = handle, number = i }
-end
-if state == 's' or state == 'r' then
-  local more_members, repaired_members =
-    add_members(found, partition, state, limit, is_descending, ARGV[7], ARGV[8])
-  more, repaired = more or more_members, repaired or repaired_members
-end
-if repaired then
+local found, has_more, is_repaired = listed_jobs(partition, page)
+if is_repaired then
   return nil
 end
 
-local reply, taken = { '0' }, 0
-for _, item in ipairs(found) do
-  if taken == limit then
+local reply, listed = { '0' }, 0
+for _, entry in ipairs(found) do
+  if listed == page.limit then
     break
   end
-  local handle, record = item.handle, nil
-  if item.member then
-    handle, record = read_member(partition, item, with_payload)
-  else
-    record = redis.call('HGET', hash, handle)
-  end
-  if taken > 0 and #record > bytes_left then
+  local record, state, reason = read_listed(partition, page, entry)
+  if listed > 0 and #record > bytes_left then
     break
   end
   bytes_left = bytes_left - #record
-  if item.member then
-    add_listed_member(reply, item, handle, record)
-  else
-    add_listed(reply, partition, state, handle, item.at, record, with_payload)
+  if not page.with_payload and page.state ~= 'e' then
+    record = without_payload(record)
   end
-  taken = taken + 1
+  for _, item in ipairs({ entry.handle, entry.position, entry.time, record, state, reason }) do
+    reply[#reply + 1] = item
+  end
+  listed = listed + 1
 end
-if more or taken < #found then
+if has_more or listed < #found then
   reply[1] = '1'
 end
 return reply

@@ -4,26 +4,25 @@
 --          then the jobs (at most 100), each as 'i' and handle and tail, or as 'k' and a key
 -- returns  a string with a letter for each job: 'C' cancelled, 'N' not found (or dead), 'A' already
 --          running
--- cost     O(log n) a job; in Redisson's queues with visibility `exact` O(length of the order list)
+-- cost     O(log n) a job, or that of removing it from a list if the layout has one
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
 check_types_of_job(partition)
 local answers, cancelled = {}, 0
 for i = 1, #ARGV - 2 do
-  local handle, entry = find_job(partition, ARGV[i + 2])
-  local due = handle and redis.call('ZSCORE', partition.due, handle)
-  if entry then
-    end_member(partition, entry, 'C')
-  elseif due then
-    redis.call('ZREM', partition.due, handle)
-    end_unleased(partition, handle, 'C', score_time(due), '')
+  local job = find_job(partition, ARGV[i + 2])
+  local state, time
+  if job then
+    state, time = state_of(partition, job)
   end
-  if entry or due then
+  answers[i] = 'N'
+  if state == 'w' then
+    end_waiting(partition, job, time, 'C')
     cancelled = cancelled + 1
     answers[i] = 'C'
-  else
-    answers[i] = handle and redis.call('ZSCORE', partition.lease, handle) and 'A' or 'N'
+  elseif state == 'l' then
+    answers[i] = 'A'
   end
 end
 flush_ended(partition)

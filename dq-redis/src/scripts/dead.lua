@@ -12,45 +12,46 @@ read_history_limit(ARGV[4], ARGV[5])
 check_ended_keys(partition)
 check_types_of_job(partition)
 redis.call('HSTRLEN', partition.reason, '')
-local replay, due = ARGV[2] == 'replay', resolve_due(ARGV[3])
+local is_replay, due = ARGV[2] == 'replay', resolve_due(ARGV[3])
 -- `replayed` is due time, handle, due time, handle, …
 local changed, replayed = 0, {}
 
-local function change(handle)
-  local record = redis.call('HGET', partition.job, handle)
+-- Makes a dead job wait again. Returns false if its key is live: a key may be live once only.
+local function replay(handle, record)
   local key = record_key(record)
-  if not record then
-    quarantine(partition, handle, now)
-  elseif not replay then
-    local reason = redis.call('HGET', partition.reason, handle) or ''
-    end_unleased(partition, handle, 'M', nil, reason, true)
-    add_total(partition, 'removed', 1)
-  else
-    if key ~= '' then
-      -- A key may be live once only, so this job stays dead.
-      if key_is_live(partition, key) then
-        return
-      end
-      redis.call('HSET', partition.key, key, handle)
+  if key ~= '' then
+    if find_job(partition, 'k' .. key) then
+      return false
     end
-    local state = unpack_state(redis.call('HGET', partition.state, handle)) or fresh_state(record, 0)
-    state.due, state.attempts, state.losses, state.postponed = tonumber(due), 0, 0, 0
-    state.note = note_with_error(state.note, nil)
-    redis.call('HSET', partition.state, handle, pack_state(state))
-    redis.call('ZADD', partition.due, due, handle)
-    replayed[#replayed + 1], replayed[#replayed + 2] = due, handle
+    redis.call('HSET', partition.key, key, handle)
   end
-  redis.call('ZREM', partition.dead, handle)
-  redis.call('HDEL', partition.reason, handle)
-  changed = changed + (record and 1 or 0)
+  local state = unpack_state(redis.call('HGET', partition.state, handle)) or fresh_state(record, 0)
+  state.due, state.attempts, state.losses, state.postponed = tonumber(due), 0, 0, 0
+  state.note = note_with_error(state.note, nil)
+  redis.call('HSET', partition.state, handle, pack_state(state))
+  redis.call('ZADD', partition.due, due, handle)
+  replayed[#replayed + 1], replayed[#replayed + 2] = due, handle
+  return true
+end
+
+local function remove(handle)
+  local reason = redis.call('HGET', partition.reason, handle) or ''
+  end_unleased(partition, handle, 'M', nil, reason, true)
+  add_total(partition, 'removed', 1)
+  return true
 end
 
 for i = 6, #ARGV do
-  local handle = find_job(partition, 'i' .. ARGV[i])
-  if handle and redis.call('ZSCORE', partition.dead, handle) then
-    change(handle)
+  local job = find_job(partition, 'i' .. ARGV[i])
+  if job and state_of(partition, job) == 'd' then
+    local handle, record = job.handle, redis.call('HGET', partition.job, job.handle)
+    if is_replay and replay(handle, record) or not is_replay and remove(handle) then
+      redis.call('ZREM', partition.dead, handle)
+      redis.call('HDEL', partition.reason, handle)
+      changed = changed + 1
+    end
   end
 end
 flush_ended(partition)
-publish_if_first(ARGV[1], partition, partition.due, replayed)
+publish_if_first(ARGV[1], partition, replayed)
 return changed

@@ -7,6 +7,6 @@
 -- cost     O(log n), or after a job O(log n · log m) with m jobs of its time
 
 read_history_limit(ARGV[1], ARGV[2])
-local first, last =
-  listed_ranks(partition.ended, 'e', false, ARGV[3], ARGV[4] and string.sub(ARGV[4], 3))
-return math.max(0, last - first)
+local last_handle = ARGV[4] and string.sub(ARGV[4], 3)
+local first, stop = listed_ranks(partition.ended, 'e', false, ARGV[3], last_handle)
+return math.max(0, stop - first)

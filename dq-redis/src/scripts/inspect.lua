@@ -6,19 +6,12 @@
 -- cost     O(1)
 
 local partition = partition_at(0)
--- A cheap command for each type, which fails on a key of another type.
-local HASH, ZSET, LIST = 'HSTRLEN', 'ZCARD', 'LLEN'
--- In the order of KEYS; the last four are of the Redisson layout, and the first of these may be the
--- index of queues.
-local commands = {
-  ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, ZSET, HASH, ZSET, HASH,
-  ZSET, LIST, LIST, HASH,
-}
 local quarantined = redis.pcall('ZCARD', partition.quarantine)
 local reply = { type(quarantined) == 'number' and quarantined or 0 }
 for n = 1, #KEYS do
-  local command = { commands[n], KEYS[n] }
-  if commands[n] == HASH then
+  -- The index of queues, a sorted set, follows the keys of the partition.
+  local command = { CHEAP_COMMANDS[n] or 'ZCARD', KEYS[n] }
+  if command[1] == 'HSTRLEN' then
     command[3] = ''
   end
   local answer = redis.pcall(unpack(command))

@@ -10,7 +10,7 @@ if ARGV[2] == '1' then
 end
 local changed = redis.call('HDEL', partition.meta, 'paused')
 if changed == 1 then
-  -- At once, whatever is due when: runners look.
+  -- Runners look at once, whatever is due when.
   look_at(partition, now)
   redis.call('PUBLISH', ARGV[1], string.format('%.0f', now))
 end

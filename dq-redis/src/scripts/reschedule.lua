@@ -7,25 +7,20 @@
 --          dead), '', 0 | 'A' already running, '', 0
 -- cost     O(log n) a job
 
-local answers, moved, moved_members = {}, {}, {}
-for i = 1, (#ARGV - 1) / 2 do
-  local handle, entry = find_job(partition, ARGV[2 * i])
+-- `moved` is due time, entry of the sorted set, due time, entry, …
+local answers, moved = {}, {}
+for i = 2, #ARGV, 2 do
+  local job = find_job(partition, ARGV[i])
+  local state = job and state_of(partition, job)
   local code, id, due = 'N', '', 0
-  if entry then
-    code, due = 'M', resolve_due(ARGV[2 * i + 1])
-    id = move_member(partition, entry, due)
-    moved_members[#moved_members + 1], moved_members[#moved_members + 2] = due, entry.member
-  elseif handle and redis.call('ZSCORE', partition.due, handle) then
-    code, due = 'M', resolve_due(ARGV[2 * i + 1])
-    id = handle .. id_tail(redis.call('HGET', partition.job, handle))
-    set_due(partition, handle, due)
-    moved[#moved + 1], moved[#moved + 2] = due, handle
-  elseif handle and redis.call('ZSCORE', partition.lease, handle) then
+  if state == 'w' then
+    code, id, due = 'M', job.handle .. job.tail, resolve_due(ARGV[i + 1])
+    moved[#moved + 1], moved[#moved + 2] = due, move_waiting(partition, job, due)
+  elseif state == 'l' then
     code = 'A'
   end
-  local at = #answers
-  answers[at + 1], answers[at + 2], answers[at + 3] = code, id, due
+  local length = #answers
+  answers[length + 1], answers[length + 2], answers[length + 3] = code, id, due
 end
-publish_if_first(ARGV[1], partition, partition.timeout, moved_members)
-publish_if_first(ARGV[1], partition, partition.due, moved)
+publish_if_first(ARGV[1], partition, moved)
 return answers

@@ -11,8 +11,8 @@
 local infos, ends = KEYS[1], KEYS[2]
 local name, info, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
--- At most 100, so that one call stays short. A listing skips the rest, because it reads later ends
--- only.
+-- One call removes at most 100 runners, so that it stays short. A listing skips the rest, because it
+-- reads later ends only.
 local removed = redis.call('ZRANGEBYSCORE', ends, '-inf', now_text, 'LIMIT', '0', '100')
 if name and ttl == 0 then
   removed[#removed + 1] = name

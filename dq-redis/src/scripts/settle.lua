@@ -21,24 +21,24 @@
 local args, sub, byte = ARGV, string.sub, string.byte
 local letters = args[2]
 local leases = #letters
+local HANDLES, TOKENS = 4, 4 + leases
 local D, S, R, G, Z, U, X = byte('DSRGZUX', 1, 7)
+-- The number of details by verdict.
 local DETAILS = { [S] = 1, [R] = 2, [G] = 2, [Z] = 1, [X] = 2 }
 local NO_TOKEN = string.rep('\0', 8)
 local handles = {}
 for i = 1, leases do
-  handles[i] = args[4 + i]
+  handles[i] = args[HANDLES + i]
 end
 read_history_limit(args[3], args[4])
 check_ended_keys(partition)
 local states = redis.call('HMGET', partition.state, unpack(handles))
--- Handles whose leases end, handles and keys of deleted jobs.
+-- Handles whose leases end; handles and keys of deleted jobs; and the answers.
 local ended, deleted, keys, answers = {}, {}, {}, {}
--- Of kept jobs: handle, state, …; and handle, record, …
-local changed, changed_records = {}, {}
-local waiting = {} -- due time, handle, …
-local dead, reasons = {}, {} -- time, handle, …; and handle, reason, …
+-- What is written for kept jobs: handle, state, …; handle, record, …; due time, handle, …; time of
+-- death, handle, …; and handle, reason, …
+local changed, changed_records, waiting, dead, reasons = {}, {}, {}, {}, {}
 local done = 0
-local detail_at = 2 * leases + 4
 -- Handles of accepted verdicts: a second verdict on the same lease finds the lease lost.
 local seen = {}
 
@@ -52,72 +52,79 @@ local function record_with_payload(handle, payload)
   return is_readable and sub(record, 1, 6 + length) .. payload or nil
 end
 
-local function keep_job(handle, state, verdict, detail, more)
-  state.token = 0
-  if verdict == X then
-    state.attempts = state.attempts + tonumber(detail)
-    reasons[#reasons + 1], reasons[#reasons + 2] = handle, more
-    dead[#dead + 1], dead[#dead + 2] = now_text, handle
-    -- Only live jobs have an entry in `key`.
-    if state.key ~= '' then
-      keys[#keys + 1] = state.key
-    end
-  else
-    if verdict == R then
-      state.losses, state.attempts = 0, state.attempts + 1
-      state.note = note_with_error(state.note, more)
-    elseif verdict == G then
-      state.losses, state.attempts = 0, 0
-      state.note = note_with_error(state.note, nil)
-      changed_records[#changed_records + 1], changed_records[#changed_records + 2] = handle, more
-    elseif verdict == Z then
-      state.losses = 0
-    elseif verdict == U then
-      state.deliveries = state.deliveries - 1
-    end
-    local score = detail and resolve_due(detail) or string.format('%.0f', state.due)
-    local due = tonumber(score)
-    state.postponed = verdict == G and 0 or state.postponed + due - state.due
-    state.due = due
-    waiting[#waiting + 1], waiting[#waiting + 2] = score, handle
+-- Makes a job dead. `has_failed` is '1' if the attempt failed, else '0'.
+local function mark_dead(handle, state, has_failed, reason)
+  state.attempts = state.attempts + tonumber(has_failed)
+  reasons[#reasons + 1], reasons[#reasons + 2] = handle, reason
+  dead[#dead + 1], dead[#dead + 2] = now_text, handle
+  -- Only live jobs have an entry in `key`.
+  if state.key ~= '' then
+    keys[#keys + 1] = state.key
   end
-  changed[#changed + 1], changed[#changed + 2] = handle, pack_state(state)
 end
 
+-- Lets a job wait again. `due` is nil for its present due time; `text` is the error of a retry, or
+-- the record with the next payload.
+local function let_wait(handle, state, verdict, due, text)
+  if verdict == R then
+    state.losses, state.attempts = 0, state.attempts + 1
+    state.note = note_with_error(state.note, text)
+  elseif verdict == G then
+    state.losses, state.attempts = 0, 0
+    state.note = note_with_error(state.note, nil)
+    changed_records[#changed_records + 1], changed_records[#changed_records + 2] = handle, text
+  elseif verdict == Z then
+    state.losses = 0
+  elseif verdict == U then
+    state.deliveries = state.deliveries - 1
+  end
+  local score = due and resolve_due(due) or string.format('%.0f', state.due)
+  local next_due = tonumber(score)
+  state.postponed = verdict == G and 0 or state.postponed + next_due - state.due
+  state.due = next_due
+  waiting[#waiting + 1], waiting[#waiting + 2] = score, handle
+end
+
+local detail_at = 2 * leases + 4
 for i = 1, leases do
-  local handle, verdict, token, stored = handles[i], byte(letters, i), args[4 + leases + i], states[i]
-  local detail, more = args[detail_at + 1], args[detail_at + 2]
+  local handle, verdict, token, stored = handles[i], byte(letters, i), args[TOKENS + i], states[i]
   local details = DETAILS[verdict] or 0
+  local first_detail = details > 0 and args[detail_at + 1] or nil
+  local second_detail = details > 1 and args[detail_at + 2] or nil
   detail_at = detail_at + details
-  detail, more = details > 0 and detail or nil, details > 1 and more or nil
   local key_length = stored and byte(stored, STATE_BYTES)
   local is_held = key_length and sub(stored, 1, 8) == token and token ~= NO_TOKEN
     and #stored >= STATE_BYTES + key_length and not seen[handle]
   if is_held and verdict == G then
-    more = record_with_payload(handle, more)
-    is_held = more ~= nil
+    second_detail = record_with_payload(handle, second_detail)
+    is_held = second_detail ~= nil
   end
   answers[i] = is_held and '1' or '0'
   if is_held then
     seen[handle] = true
     ended[#ended + 1] = handle
     if verdict == D or verdict == S then
-      if verdict == D then
-        done = done + 1
-      end
+      done = done + (verdict == D and 1 or 0)
       deleted[#deleted + 1] = handle
       if key_length > 0 then
         keys[#keys + 1] = sub(stored, STATE_BYTES + 1, STATE_BYTES + key_length)
       end
-      add_ended(partition, handle, verdict == D and 'D' or 'S', stored, detail or '')
+      add_ended(partition, handle, verdict == D and 'D' or 'S', stored, first_detail or '')
     else
-      keep_job(handle, unpack_state(stored), verdict, detail, more)
+      local state = unpack_state(stored)
+      state.token = 0
+      if verdict == X then
+        mark_dead(handle, state, first_detail, second_detail)
+      else
+        let_wait(handle, state, verdict, first_detail, second_detail)
+      end
+      changed[#changed + 1], changed[#changed + 2] = handle, pack_state(state)
     end
   end
 end
 
 if #changed > 0 then
-  -- Fail before anything is written if a key has another type.
+  -- These fail before anything is written if a key has another type.
   redis.call('ZCARD', partition.due)
   if #dead > 0 then
     redis.call('ZCARD', partition.dead)
@@ -129,8 +136,8 @@ send('ZADD', partition.due, waiting)
 send('HSET', partition.reason, reasons)
 send('ZADD', partition.dead, dead)
 send('HSET', partition.job, changed_records)
-for n = 2, #changed_records, 2 do
-  if #changed_records[n] > LARGE_RECORD then
+for i = 2, #changed_records, 2 do
+  if #changed_records[i] > LARGE_RECORD then
     redis.call('HSET', partition.meta, 'large', 1)
   end
 end
@@ -141,5 +148,5 @@ flush_ended(partition)
 send('HDEL', partition.key, keys)
 add_total(partition, 'done', done)
 add_total(partition, 'skipped', #deleted - done)
-publish_if_first(args[1], partition, partition.due, waiting)
+publish_if_first(args[1], partition, waiting)
 return table.concat(answers)

@@ -1,4 +1,4 @@
--- One step of a change of the number of shards of a queue: see resize.rs and shards/mod.rs.
+-- Makes one step of a change of a queue's shard count: see resize.rs and shards/mod.rs.
 --
 -- KEYS     the keys of a partition
 -- ARGV     the step and its arguments:
@@ -49,7 +49,7 @@ if step == 'close' and not is_in_use and not (closed_by and closed_by >= tonumbe
   if marker then
     redis.call('ZREM', partition.lease, marker)
   end
-  -- So that claims come to know it.
+  -- Claims look at the partition, and so come to know that it is closed.
   look_at(partition, '-inf')
 elseif step == 'open' and closed_by and closed_by <= tonumber(argument) then
   redis.call('ZREM', partition.lease, marker)

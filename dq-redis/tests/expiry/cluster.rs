@@ -8,9 +8,8 @@ use dq_redis::RedisExpiryConfig;
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::fixture::{TIMEOUT, wait_until};
 
-use crate::expiry::fixture::{
-    FAR, claim, expire, expiry_key, hint, job, listen, open, queue, schedule,
-};
+use crate::common::{claim, job, queue};
+use crate::expiry::fixture::{FAR, expire, expiry_key, hint, listen, open, schedule};
 
 #[tokio::test]
 async fn events_of_every_node_are_received() {
@@ -32,7 +31,7 @@ async fn events_of_every_node_are_received() {
         expire(owner, &expiry_key(&prefix, FAR, "q")).await;
         assert_eq!(hint(&mut wakeups).await, FAR, "{}", owner.address());
         schedule(&backend, job()).await;
-        assert_eq!(claim(&backend).await.len(), 1);
+        assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
         if seen.len() == cluster.nodes().len() {
             break;
         }
@@ -49,13 +48,12 @@ async fn events_of_a_new_node_are_received() {
     let first = &cluster.nodes()[0];
     let url = format!("redis+cluster://{}", first.address());
     let backend = open(&RedisExpiryConfig::new(url)).await;
-    // Not the fixture's `listen`, which waits for events: this node publishes none. The loop below
-    // skips the hints from new connections.
+    // The fixture's `listen` would wait for events, of which this node publishes none.
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
 
     let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();
     let port = first.port().to_string();
-    // A higher epoch, so that its claim to the slot wins.
+    // With a higher epoch, its claim to the slot wins.
     for command in
         [&["CLUSTER", "SET-CONFIG-EPOCH", "9"][..], &["CLUSTER", "MEET", "127.0.0.1", &port]]
     {
@@ -71,8 +69,7 @@ async fn events_of_a_new_node_are_received() {
         wait_until("the second node gets the slot", async || node.command(command).is_ok()).await;
     }
 
-    // The backend looks up the cluster's primaries every ten seconds, then subscribes to the new
-    // one.
+    // The backend looks up the cluster's primaries every ten seconds.
     let received = async {
         loop {
             expire(&second, &expiry_key("dq", FAR, "q")).await;

@@ -1,23 +1,16 @@
-//! Servers, backends and hints for the `redis-expiry` tests.
+//! Servers, backends and hints.
 
 use std::time::Duration;
 
 use dq_core::config::Environment;
-use dq_core::{Backend, LeasedJob, NewJob, QueueName, Receipt, Timestamp, Wakeups};
-use dq_redis::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
+use dq_core::{Backend, Finding, NewJob, Receipt, Timestamp, Wakeups};
+use dq_redis::{RedisExpiryBackend, RedisExpiryConfig};
 use dq_servers::Redis;
-use dq_testkit::fixture::{TIMEOUT, claim_for, retry, wait_until};
+use dq_testkit::fixture::{TIMEOUT, retry, wait_until};
 
-/// A due time that no test reaches and no other job has.
+use crate::common::queue;
+
 pub(crate) const FAR: Timestamp = Timestamp::from_millis(9_000_000_000_000);
-
-pub(crate) fn queue() -> QueueName {
-    dq_testkit::fixture::queue("q")
-}
-
-pub(crate) fn job() -> NewJob {
-    dq_testkit::fixture::job("q")
-}
 
 pub(crate) fn server() -> Redis {
     Redis::options().set("notify-keyspace-events", "Ex").start()
@@ -46,17 +39,12 @@ pub(crate) async fn schedule(backend: &dyn Backend, job: NewJob) -> Receipt {
     answer.receipt()
 }
 
-pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
-    claim_for(backend, &["q"], 10, Duration::from_secs(60)).await.unwrap().jobs
-}
-
 pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &str) -> String {
     format!("{{{prefix}}}:alarm:{}:{queue}", due.as_millis())
 }
 
-/// A backend's first listener, without the hints from new connections, which hide later ones.
-/// `Backend::listen` may return before the connections exist: it gives up after a while, and after
-/// a failed attempt.
+/// Skips the hints from new connections, which hide later ones. `Backend::listen` may return before
+/// the connections exist.
 pub(crate) async fn listen(backend: &RedisExpiryBackend) -> Wakeups {
     // With the event connections up, the first listener opens only the message connection.
     until_events_arrive(backend).await;
@@ -65,20 +53,22 @@ pub(crate) async fn listen(backend: &RedisExpiryBackend) -> Wakeups {
     wakeups
 }
 
-/// Probes repeatedly: on a busy machine, one probe's event may be late.
-pub(crate) async fn until_events_arrive(backend: &RedisExpiryBackend) {
-    wait_until("events of expired keys arrive", async || {
-        drop(backend.check().await);
-        backend.notifications() == Notifications::Working
-    })
-    .await;
+/// `None` if notifications work.
+pub(crate) async fn finding(backend: &dyn Backend) -> Option<Finding> {
+    let findings = backend.check().await;
+    findings.into_iter().find(|found| found.code.starts_with("redis-expiry."))
+}
+
+/// On a busy machine, one probe's event may be late.
+pub(crate) async fn until_events_arrive(backend: &dyn Backend) {
+    wait_until("events of expired keys arrive", async || finding(backend).await.is_none()).await;
 }
 
 pub(crate) async fn hint(wakeups: &mut Wakeups) -> Timestamp {
     tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("a hint arrives").due
 }
 
-/// Touches a key until it has expired, because the server alone finds expired keys late.
+/// The server alone finds expired keys late.
 pub(crate) async fn until_expired(server: &Redis, key: &str) {
     wait_until("the key has expired", async || server.command(&["TOUCH", key]).int() == 0).await;
 }

@@ -1,25 +1,21 @@
 //! Expiry keys are set for future due times, and wake listeners when they expire.
 
-use std::time::Duration;
-
-use dq_core::{
-    Backend, DeadKind, DeadReason, Due, JobKey, JobRef, Operation, Reschedule, Settlement,
-    Timestamp, Verdict,
-};
+use dq_core::{Backend, Due, JobRef, Reschedule, Timestamp, Verdict};
 use dq_servers::Redis;
 use dq_testkit::fixture::dead_ids;
 
+use crate::common::{HOUR, claim, dead, job, keyed, queue, settle};
 use crate::expiry::fixture::{
-    FAR, claim, expire, expiry_key, hint, job, listen, open_on, queue, schedule, server,
-    until_events_arrive, until_expired,
+    FAR, expire, expiry_key, hint, listen, open_on, schedule, server, until_events_arrive,
+    until_expired,
 };
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn expiry_keys(server: &Redis) -> Vec<i64> {
     let keys = server.command(&["KEYS", "{dq}:alarm:*:q"]);
     let due = |key: &dq_servers::Reply| key.text().split(':').nth(2).unwrap().parse().unwrap();
-    keys.list().iter().map(due).collect()
+    let mut dues: Vec<i64> = keys.list().iter().map(due).collect();
+    dues.sort_unstable();
+    dues
 }
 
 fn far(offset: i64) -> Due {
@@ -30,30 +26,25 @@ fn far(offset: i64) -> Due {
 async fn an_expiry_key_wakes_only_listeners_of_its_prefix_and_queue() {
     let server = server();
     let backend = open_on(&server).await;
-    let mut wakeups = listen(&backend).await;
-    // If one of these wakes the listener, its hint comes before the last one.
-    let early = Timestamp::from_millis(1);
-    for key in [expiry_key("dq", early, "other"), expiry_key("dq2", early, "q"), "x:1:q".to_owned()]
-    {
-        expire(&server, &key).await;
-    }
-    // Another program may set such a key.
-    expire(&server, &expiry_key("dq", FAR, "q")).await;
-    assert_eq!(hint(&mut wakeups).await, FAR);
-}
-
-#[tokio::test]
-async fn the_expiry_key_of_a_job_wakes_a_listener_when_it_expires() {
-    let server = server();
-    let backend = open_on(&server).await;
     let receipt = schedule(&backend, job().due(HOUR)).await;
     let key = expiry_key("dq", receipt.due, "q");
     assert_eq!(server.command(&["PEXPIRETIME", &key]).int(), receipt.due.as_millis());
-    // Listens only after the native backend has published its own message.
+    // The native backend has published its own message before.
     let mut wakeups = listen(&backend).await;
+
+    // If one of these wakes the listener, its hint comes before the last one.
+    let early = Timestamp::from_millis(1);
+    for other in
+        [expiry_key("dq", early, "other"), expiry_key("dq2", early, "q"), "x:1:q".to_owned()]
+    {
+        expire(&server, &other).await;
+    }
     assert_eq!(server.command(&["PEXPIRE", &key, "1"]).int(), 1);
     until_expired(&server, &key).await;
     assert_eq!(hint(&mut wakeups).await, receipt.due);
+
+    expire(&server, &expiry_key("dq", FAR, "q")).await;
+    assert_eq!(hint(&mut wakeups).await, FAR);
 }
 
 #[tokio::test]
@@ -79,24 +70,22 @@ async fn each_call_that_sets_a_due_time_sets_an_expiry_key() {
     let target = JobRef::new(queue(), stored.id);
     backend.reschedule(&[Reschedule { job: target.clone(), due: far(1) }]).await.unwrap();
     backend.cancel(&[target]).await.unwrap();
-    let reason = DeadReason::new(DeadKind::Undecodable, "for the test");
     for verdict in [
         Verdict::retry(far(2), "a reason"),
         Verdict::Snooze(far(3)),
         Verdict::Again { due: far(4), payload: "2".into() },
-        Verdict::Dead { reason, failed: true },
+        dead(),
     ] {
         schedule(&backend, job()).await;
-        let lease = claim(&backend).await.remove(0).lease();
-        backend.settle(&[Settlement::new(lease, verdict)]).await.unwrap();
+        let leased = claim(&backend, 10).await.jobs.remove(0);
+        settle(&backend, &leased, verdict).await;
     }
     let jobs = dead_ids(&backend, &queue()).await;
-    let replay = Operation::Replay { queue: &queue(), jobs: &jobs, due: far(5) };
+    let replay = dq_core::Operation::Replay { queue: &queue(), jobs: &jobs, due: far(5) };
     backend.operate(replay).await.unwrap();
-    let mut keys = expiry_keys(&server);
-    keys.sort();
     let expected: Vec<_> = (0..6).map(|offset| FAR.as_millis() + offset).collect();
-    assert_eq!(keys, expected, "stored, moved, retried, snoozed, again and replayed");
+    let calls = "stored, moved, retried, snoozed, again and replayed";
+    assert_eq!(expiry_keys(&server), expected, "{calls}");
 }
 
 #[tokio::test]
@@ -104,9 +93,8 @@ async fn the_expiry_key_of_a_delayed_retry_is_near_the_due_time() {
     let server = server();
     let backend = open_on(&server).await;
     schedule(&backend, job()).await;
-    let lease = claim(&backend).await.remove(0).lease();
-    let settlement = Settlement::new(lease, Verdict::retry(Due::from(HOUR), "a reason"));
-    backend.settle(&[settlement]).await.unwrap();
+    let leased = claim(&backend, 1).await.jobs.remove(0);
+    settle(&backend, &leased, Verdict::retry(Due::from(HOUR), "a reason")).await;
     let due = backend.stats(&[queue()]).await.unwrap()[0].next_due.unwrap();
     let [key_due] = expiry_keys(&server)[..] else { panic!("not exactly one expiry key") };
     assert!(key_due.abs_diff(due.as_millis()) < 1_000, "{key_due} is the expiry key of {due}");
@@ -119,23 +107,10 @@ async fn there_is_one_expiry_key_for_each_due_time_of_jobs_that_are_stored_and_n
     schedule(&backend, job()).await;
     schedule(&backend, job().due(Timestamp::from_millis(1))).await;
     assert!(expiry_keys(&server).is_empty());
-    let keyed = |due| job().due(due).key(JobKey::new("k").unwrap());
-    schedule(&backend, keyed(far(0))).await;
-    let kept = backend.schedule(vec![keyed(Due::from(HOUR))]).await.unwrap();
+    schedule(&backend, keyed("k").due(far(0))).await;
+    let kept = backend.schedule(vec![keyed("k").due(HOUR)]).await.unwrap();
     assert!(!kept[0].is_stored());
     assert_eq!(expiry_keys(&server), [FAR.as_millis()]);
     backend.schedule((0..1_000).map(|n| job().due(far(n % 500))).collect()).await.unwrap();
     assert_eq!(expiry_keys(&server).len(), 500);
-}
-
-#[tokio::test]
-async fn a_native_backend_with_the_same_prefix_shares_the_jobs() {
-    let server = server();
-    let backend = open_on(&server).await;
-    let config = dq_core::config::backend_from_url(&server.url()).unwrap();
-    let native = config.connect(&dq_core::config::Environment::default()).await.unwrap();
-    schedule(&backend, job()).await;
-    schedule(&*native, job()).await;
-    assert_eq!(claim(&*native).await.len(), 2);
-    assert!(claim(&backend).await.is_empty(), "all jobs are leased");
 }

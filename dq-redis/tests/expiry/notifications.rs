@@ -1,28 +1,16 @@
-//! A probe finds out whether keyspace notifications work. If not, `check` reports it with a remedy.
-
-use std::time::Instant;
+//! `check` finds out whether keyspace notifications work, and otherwise reports a remedy.
 
 use dq_core::{Backend, Finding};
-use dq_redis::Notifications;
 use dq_servers::Redis;
-use dq_testkit::fixture::{TIMEOUT, wait_until};
+use dq_testkit::fixture::{poll, wait_until};
 
-use crate::expiry::fixture::{open_and_configure, open_on, server, until_events_arrive};
+use crate::expiry::fixture::{finding, open_and_configure, open_on, server, until_events_arrive};
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// Waits until `check` reports this code about notifications, or nothing. A probe waits a second
-/// for its event, which a busy machine may exceed.
-async fn finding(backend: &dyn Backend, code: Option<&str>) -> Option<Finding> {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let findings = backend.check().await;
-        let found = findings.into_iter().find(|found| found.code.starts_with("redis-expiry."));
-        if found.as_ref().map(|found| found.code) == code {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "expected {code:?}, found {found:?}");
-    }
+/// A probe waits a second for its event, which a busy machine may exceed.
+async fn until_found(backend: &dyn Backend, code: &str) -> Finding {
+    poll(code, async || finding(backend).await.filter(|found| found.code == code)).await
 }
 
 fn letters(server: &Redis) -> String {
@@ -34,60 +22,40 @@ fn set_letters(server: &Redis, letters: &str) {
 }
 
 #[tokio::test]
-async fn notifications_are_probed_at_the_start_and_after_a_reconnect() {
+async fn check_tells_whether_notifications_work() {
     let server = server();
     let backend = open_on(&server).await;
-    let are = async |state: Notifications| {
-        wait_until("they are probed", async || backend.notifications() == state).await;
-    };
-    are(Notifications::Working).await;
+    until_events_arrive(&backend).await;
+
     set_letters(&server, "");
-    assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);
-    are(Notifications::Off).await;
-    let found = finding(&backend, Some("redis-expiry.notifications-off")).await.unwrap();
+    let found = until_found(&backend, "redis-expiry.notifications-off").await;
     assert!(found.remedy.contains("notify-keyspace-events Ex"), "{found}");
     assert_eq!(letters(&server), "", "the setting is unchanged without `configure`");
+
     set_letters(&server, "Ex");
-    finding(&backend, None).await;
+    assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);
+    until_events_arrive(&backend).await;
 }
 
 #[tokio::test]
-async fn configure_adds_letters_and_keeps_those_that_are_set() {
+async fn configure_adds_letters_also_after_a_restart_and_keeps_those_that_are_set() {
     let server = Redis::options().set(SETTING, "Kg$").start();
     let backend = open_and_configure(server.url()).await;
-    finding(&backend, None).await;
-    let mut letters: Vec<char> = letters(&server).chars().collect();
-    letters.sort_unstable();
-    assert_eq!(letters, ['$', 'E', 'K', 'g', 'x']);
-}
-
-#[tokio::test]
-async fn a_restarted_server_is_configured_again() {
-    let server = Redis::start();
-    let backend = open_and_configure(server.url()).await;
+    let is_configured = async || {
+        let mut letters: Vec<char> = letters(&server).chars().collect();
+        letters.sort_unstable();
+        letters == ['$', 'E', 'K', 'g', 'x']
+    };
+    wait_until("it is configured", is_configured).await;
     until_events_arrive(&backend).await;
     server.kill();
     server.restart();
-    wait_until("it is configured", async || letters(&server).contains('x')).await;
+    wait_until("it is configured again", is_configured).await;
 }
 
-/// Hosted servers often have no CONFIG. `tests/faults/rights.rs` has users without the right to it.
 #[tokio::test]
 async fn a_server_that_cannot_be_configured_is_a_finding_and_not_an_error() {
     let server = Redis::options().set("rename-command CONFIG", "\"\"").start();
     let backend = open_and_configure(server.url()).await;
-    finding(&backend, Some("redis-expiry.config-refused")).await;
-    assert!(matches!(backend.notifications(), Notifications::Refused(_)));
-}
-
-#[tokio::test]
-async fn probes_of_several_backends_do_not_disturb_each_other() {
-    let server = server();
-    let backends = [open_on(&server).await, open_on(&server).await, open_on(&server).await];
-    // Checks all again together: alone, each finds nothing.
-    wait_until("no check has a finding", async || {
-        let checks = futures_util::future::join_all(backends.iter().map(Backend::check)).await;
-        !checks.iter().flatten().any(|found| found.code.starts_with("redis-expiry."))
-    })
-    .await;
+    until_found(&backend, "redis-expiry.config-refused").await;
 }

@@ -1,7 +1,7 @@
 //! The runner's timer runs jobs on time, with or without notifications.
 //!
-//! A sweep is a claim without a hint, made by the runner at a fixed interval. Here the interval is
-//! long, so that a job found only by a sweep is later than these tests allow.
+//! The sweep interval is long, so that a job found only by a sweep (a claim without a hint) is
+//! later than these tests allow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,9 +15,8 @@ use crate::expiry::fixture::{open_on, server};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum lateness of a job started by the timer. Far above the usual, for busy machines, but
-/// below the sweep interval and below the half minute (median) that Redis takes to expire one of
-/// the last test's keys.
+/// Below the sweep interval, and below the half minute (median) in which Redis expires a key of the
+/// last test.
 const MAX_LATENESS: Duration = Duration::from_secs(20);
 
 struct Reporter(mpsc::UnboundedSender<(u32, Duration)>);
@@ -35,8 +34,8 @@ impl DelayHandler for Reporter {
     }
 }
 
-/// Schedules twenty jobs, 50 ms apart after `delay`, then calls `disturb`, which takes `outage`.
-/// All jobs must run, and none be later than the outage and the usual lateness.
+/// Schedules twenty jobs, 50 ms apart after `delay`, then calls `disturb`. All jobs must run, and
+/// none be later than the time `disturb` takes and the usual lateness.
 async fn jobs_run_in_time(server: &Redis, delay: Duration, disturb: impl AsyncFnOnce(&Redis)) {
     let backend: Arc<dyn Backend> = Arc::new(open_on(server).await);
     let dq = Dq::builder().backend(backend).connect().await.unwrap();
@@ -66,11 +65,6 @@ async fn jobs_run_in_time(server: &Redis, delay: Duration, disturb: impl AsyncFn
 }
 
 #[tokio::test]
-async fn jobs_run_in_time_with_notifications_off() {
-    jobs_run_in_time(&Redis::start(), Duration::ZERO, async |_: &Redis| {}).await;
-}
-
-#[tokio::test]
 async fn jobs_run_in_time_although_subscriptions_break_and_are_forbidden() {
     jobs_run_in_time(&server(), Duration::ZERO, async |server: &Redis| {
         assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);
@@ -85,7 +79,7 @@ async fn jobs_run_in_time_although_subscriptions_break_and_are_forbidden() {
 async fn jobs_run_in_time_after_a_restart() {
     for letters in ["Ex", "\"\""] {
         let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
-        // They become due while the server is down, so their events are lost.
+        // The jobs become due while the server is down, so their events are lost.
         let delay = Duration::from_secs(2);
         jobs_run_in_time(&server, delay, async |server: &Redis| {
             server.kill();

@@ -1,5 +1,4 @@
-//! Kills the server with SIGKILL, between calls or under load, and restarts it from its append-only
-//! file.
+//! Kills the server with SIGKILL and restarts it from its append-only file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::faults::fixture::{connect, retry, wait_until};
 
-/// Stores with one server each. Reopening a store kills and restarts its server.
+/// Reopening a store kills and restarts its server.
 #[derive(Debug)]
 struct CrashOnReopen {
     scheme: &'static str,
@@ -61,7 +60,6 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
     redis.url().replacen("redis", scheme, 1)
 }
 
-/// Runs the behaviour suite's crash trials, which reopen a store after their calls.
 async fn acknowledged_calls_survive(stores: CrashOnReopen) {
     let trials = behaviour::trials_for(&stores).await.unwrap();
     let is_crash = |name: &str| name.starts_with("crash/") || name.contains("_a_crash");
@@ -85,8 +83,7 @@ async fn acknowledged_calls_survive_a_killed_server() {
     acknowledged_calls_survive(CrashOnReopen { scheme: "redisson" }).await;
 }
 
-/// Runs clients and checks the trace of their calls. Crashes the server after each pause, in
-/// milliseconds.
+/// Checks the trace of clients' calls. Crashes the server after each pause, in milliseconds.
 async fn run_workload_with_crashes(
     url: &str,
     crash: impl Fn() + Clone + Send + 'static,
@@ -126,18 +123,16 @@ async fn check_a_cluster(scheme: &str, key: &'static str) {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
             assert!(node.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
         }
-        // The setting must survive the restart.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Enabling the append-only file starts a rewrite. A server killed before the rewrite ends loses
-    // the commands appended since.
+    // A server killed before the file's first rewrite ends loses the commands appended since.
     let is_complete = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
     };
     wait_until("the files are complete", async || cluster.nodes().iter().all(is_complete)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
-    // Calls to a killed node end soon, so that the clients make others meanwhile.
+    // Calls to a killed node end soon.
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
         let owner = cluster.owner(key);
@@ -150,8 +145,8 @@ async fn check_a_cluster(scheme: &str, key: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
-    // The prefix is the hash tag of all native keys, so they are on one node. A Redisson key's hash
-    // tag is the queue's name; the workload uses a queue `a`.
+    // The prefix is the hash tag of all native keys. A Redisson key's hash tag is the queue's name;
+    // the workload uses a queue `a`.
     check_a_cluster("redis", "{dq}:queues").await;
     check_a_cluster("redisson", "dq:job:{a}").await;
 }

@@ -51,7 +51,6 @@ async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
         assert_eq!(receipt.id, new.id, "it was stored by the first call");
 
         let target = [by_id(&new)];
-        // A `cancel` reply has only a few bytes.
         proxy.cut_reply_after(bytes.min(2));
         assert_error(backend.cancel(&target).await, ErrorKind::OutcomeUnknown, &[]);
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::NotFound]);
@@ -72,8 +71,7 @@ async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     retry(|| backend.schedule(vec![new.clone()])).await;
     retry(|| async { backend.cancel(&[by_id(&job("q"))]).await }).await;
     proxy.cut_reply_after(0);
-    // If the cluster client repeated the call, it would get `NotFound` for the job it has just
-    // cancelled.
+    // A repeated call would get `NotFound` for the job it has just cancelled.
     assert_error(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
     let totals = retry(|| backend.stats(&[])).await[0].totals;
     assert_eq!(totals.unwrap().cancelled, 1);

@@ -16,13 +16,13 @@ pub(crate) use dq_testkit::fixture::{
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
 
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
-    // With a history, which is off by default, so that its commands are tested too.
+    // The history, which is off by default, has commands to test, too.
     let history = dq_core::HistoryLimits::all(dq_core::HistoryLimit::default());
     let environment = Environment::default().history(history);
     backend_from_url(url)?.connect(&environment).await
 }
 
-/// For servers that work, but may be slow.
+/// The server works, but may be slow.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     let timeout = match url {
         _ if url.contains("response_timeout") => "",
@@ -41,7 +41,7 @@ pub(crate) async fn claim(backend: &dyn Backend, names: &[&str], limit: usize) -
     claim_for(backend, names, limit, Duration::from_secs(600)).await
 }
 
-/// The finding with this code. It must exist, have a remedy and show no password.
+/// The finding must exist, have a remedy and show no password.
 #[track_caller]
 pub(crate) fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
     let found = findings.iter().find(|finding| finding.code == code);

@@ -4,18 +4,15 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, RedisCluster};
 
+use crate::common::command_calls;
 use crate::faults::fixture::{TestRunner, open, queue, wait_until};
 
-/// Client commands since the server started. A script counts as one command. The tests' own client
-/// sends none of these, except PING when the server starts.
+/// A script counts as one command. The tests' own client sends none of these, except PING when the
+/// server starts.
 fn commands_sent(redis: &Redis) -> u64 {
-    let stats = redis.command(&["INFO", "commandstats"]).text();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let by_client = ["eval", "evalsha", "sadd", "smembers", "subscribe", "ping"];
-        by_client.contains(&name).then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
-    };
-    stats.lines().filter_map(calls).sum()
+    let by_client = ["eval", "evalsha", "sadd", "smembers", "subscribe", "ping"];
+    let calls = command_calls(redis);
+    by_client.iter().filter_map(|name| calls.get(*name)).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,9 +22,7 @@ async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
     let _serving = TestRunner::start(&backend, &names).await;
     let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
-    // One channel per queue, and one for the schedules.
     wait_until("it listens", async || subscribed() == 101).await;
-    // One sweep a second, plus some at the window's edges.
     let is_quiet = async |seconds| {
         let (began, before) = (Instant::now(), commands_sent(&redis));
         tokio::time::sleep(Duration::from_secs(seconds)).await;

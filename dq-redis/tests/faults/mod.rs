@@ -6,7 +6,6 @@ mod fixture;
 mod flow;
 mod foreign;
 mod idle;
-mod logs;
 mod pressure;
 mod refused;
 mod rights;

@@ -27,8 +27,7 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
     assert!(error.is_retryable());
     assert_error(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
-    // Leases expire and all jobs can run, although no command may allocate memory. 21 entries: the
-    // jobs, and the one without a job.
+    // No command may allocate memory. 21 entries: the jobs, and the one without a job.
     wait_until("the leases expire", async || stats(&*backend, "q").await.ready == 21).await;
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);
@@ -142,7 +141,6 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     );
     assert_error(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
     assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
-    // No call outlasts its timeout.
     let _second = backend.listen(&[queue("r")]).await.unwrap();
     other.close().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
@@ -151,7 +149,6 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     let answer = retry(|| backend.schedule(vec![new.clone()])).await;
     assert_eq!(answer[0].id(), new.id);
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);
-    // `open` sets a response timeout of 60 s: a server that has just resumed may be slow.
     let patient = open(&redis.url()).await;
     assert_eq!(claim(&*patient, &["q"], 9).await.unwrap().jobs.len(), 2);
 }

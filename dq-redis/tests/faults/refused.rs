@@ -3,8 +3,6 @@
 
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 use crate::faults::fixture::{
     PASSWORD, assert_error, claim, connect, found, job, open, retry, wait_until,
@@ -138,26 +136,6 @@ async fn too_many_clients() {
     drop(held);
     let url = redis.url();
     retry(|| connect(&url)).await;
-}
-
-#[tokio::test]
-async fn protected_mode() {
-    // A real server refuses only remote clients; this one sends the same message.
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let reply = b"-DENIED Redis is running in protected mode because protected mode is \
-                         enabled and no password is set for the default user.\r\n";
-            stream.write_all(reply).await.ok();
-            let mut buffer = [0; 1024];
-            while matches!(stream.read(&mut buffer).await, Ok(1..)) {
-                stream.write_all(reply).await.ok();
-            }
-        }
-    });
-    let url = format!("redis://{address}/0");
-    assert_error(connect(&url).await, ErrorKind::Config, &["protected mode", "set a password"]);
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
         .await;
     let after = job("Q");
     retry(|| backend.schedule(vec![after.clone()])).await;
-    // In any order: the failover may take longer than the delay.
+    // The failover may take longer than the delay.
     serving.wait_for_all(&[after, over]).await;
 
     let wrong = format!("redis+sentinel://:secret1@{}/nobody", sentinel.address());

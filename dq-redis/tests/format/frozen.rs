@@ -1,17 +1,17 @@
-//! The stored form of jobs, ended jobs, pinned ids and announcements: data written long ago reads
-//! the same today.
+//! Data that the first release wrote reads the same today. A line of `native.txt` or `redisson.txt`
+//! is a command, a key, and arguments in hex.
 
 use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Announcement, Backend, BrowseParams, ClaimParams, DeadKind, DeadReason, Due, Ending,
-    FencingToken, HistoryLimit, HistoryLimits, JobId, JobKey, JobRef, JobState, Lease, NewJob,
-    QueueName, Scheduled, Settled, Settlement, Verdict, Want,
+    Backend, BrowseParams, DeadKind, Due, Ending, FencingToken, HistoryLimit, HistoryLimits, JobId,
+    JobRef, JobState, JobView, Lease, NewJob, QueueName, Scheduled, Settled, Settlement, Verdict,
 };
 use dq_redis::{RedisBackend, RedisConfig, RedissonBackend, RedissonConfig};
 use dq_servers::Redis;
 
+/// The data, and the fencing token of the job that was running.
 type Written = (&'static str, FencingToken);
 
 const NATIVE: Written = (include_str!("native.txt"), FencingToken(1_795_829_959_060_402));
@@ -42,89 +42,18 @@ fn id(n: u8) -> JobId {
     JobId::from_bytes(bytes)
 }
 
-fn job(n: u8) -> NewJob {
-    let payload = format!("{{\"n\":{n}}}").into_bytes();
-    let mut job = NewJob::new(id(n), queue(), Due::NOW, payload.into());
-    job.headers.insert("tenant", "acme");
-    job.max_attempts = Some(7);
-    job.key(JobKey::new(format!("order-{n}")).unwrap())
+async fn get(backend: &dyn Backend, n: u8) -> JobView {
+    backend.get(&JobRef::new(queue(), id(n))).await.unwrap().unwrap()
 }
 
-async fn write(backend: &dyn Backend) -> FencingToken {
-    let _ = backend
-        .schedule(vec![job(1).remember(LONG), job(2), job(3), job(4), job(5)])
-        .await
-        .unwrap();
-    let wants = [Want::new(queue(), 5, LONG)];
-    let leased = backend.claim(ClaimParams::new(&wants, 5, "web-3")).await.unwrap().jobs;
-    let reason = DeadReason::new(DeadKind::Rejected, "no such host");
-    let mut token = None;
-    for leased in leased {
-        let verdict = match leased.job.id {
-            one if one == id(1) => Verdict::Done,
-            one if one == id(2) => Verdict::skip("it is paid"),
-            one if one == id(3) => Verdict::retry(Due::After(LONG), "connect refused"),
-            one if one == id(5) => Verdict::Dead { reason: reason.clone(), failed: true },
-            _ => {
-                token = Some(leased.token);
-                continue;
-            }
-        };
-        let settlement = [Settlement::new(leased.lease(), verdict)];
-        assert_eq!(backend.settle(&settlement).await.unwrap(), [Settled::Accepted]);
-    }
-    let announcement = Announcement::new("web-3", b"{\"host\":\"a\"}".to_vec(), LONG);
-    backend.announce(announcement).await.unwrap();
-    token.unwrap()
-}
-
-fn dump(server: &Redis) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut lines = Vec::new();
-    for key in server.command(&["KEYS", "*"]).list() {
-        let key = key.text();
-        let (command, width, all) = match server.command(&["TYPE", &key]).text().as_str() {
-            "zset" => ("ZADD", 2, server.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"])),
-            "hash" => ("HSET", 2, server.command(&["HGETALL", &key])),
-            "set" => ("SADD", 1, server.command(&["SMEMBERS", &key])),
-            "list" => ("RPUSH", 1, server.command(&["LRANGE", &key, "0", "-1"])),
-            kind => panic!("{key} is a {kind}"),
-        };
-        for words in all.list().chunks(width) {
-            let mut words: Vec<_> = words.iter().map(|word| hex(word.bytes())).collect();
-            if command == "ZADD" {
-                words.reverse();
-            }
-            lines.push(format!("{command}\t{key}\t{}", words.join("\t")));
-        }
-    }
-    lines.sort();
-    lines.join("\n") + "\n"
-}
-
-/// Writes `target/native.txt` and `target/redisson.txt`; copy them here.
-#[tokio::test]
-#[ignore = "writes the files that the other tests read"]
-async fn write_the_data() {
-    let target = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let server = Redis::start();
-    let token = write(&native(&server).await).await;
-    std::fs::write(target.join("native.txt"), dump(&server)).unwrap();
-    let server = Redis::start();
-    let redisson = write(&redisson(&server).await).await;
-    std::fs::write(target.join("redisson.txt"), dump(&server)).unwrap();
-    println!("the tokens of the running jobs: {token:?} and {redisson:?}");
-}
-
+/// A process named `web-3` left five jobs with the ids 1 to 5 and the keys `order-1` to `order-5`:
+/// done and pinned, skipped, retried, running, and dead.
 async fn read(backend: &dyn Backend, token: FencingToken) {
     let queue = queue();
     let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
     assert_eq!((stats.scheduled, stats.running, stats.dead), (1, 1, 1));
-    let get = async |n| {
-        let job = JobRef::new(queue.clone(), id(n));
-        backend.get(&job).await.unwrap().unwrap()
-    };
-    let done = get(1).await;
+
+    let done = get(backend, 1).await;
     let ended = done.ended.unwrap();
     assert_eq!((ended.ending, ended.reason), (Ending::Done, None));
     assert_eq!((done.job.attempts, done.job.deliveries), (0, 1));
@@ -136,21 +65,22 @@ async fn read(backend: &dyn Backend, token: FencingToken) {
     assert!(
         done.leased_since.is_some_and(|since| since <= ended.at && ended.at.since(since) < LONG)
     );
-    let skipped = get(2).await.ended.unwrap();
+    let skipped = get(backend, 2).await.ended.unwrap();
     assert_eq!((skipped.ending, skipped.reason.as_deref()), (Ending::Skipped, Some("it is paid")));
     let listed = backend.browse(BrowseParams::new(&queue, JobState::Ended)).await.unwrap();
     assert_eq!(listed.jobs.len(), 2);
-    let retried = get(3).await;
+    let retried = get(backend, 3).await;
     assert_eq!((retried.state, retried.job.attempts), (JobState::Scheduled, 1));
     assert_eq!(retried.last_error.as_deref(), Some("connect refused"));
     assert!(retried.job.due.since(retried.job.first_due) >= LONG);
     assert_eq!((retried.job.max_attempts, &retried.job.payload[..]), (Some(7), &b"{\"n\":3}"[..]));
     assert_eq!(retried.job.headers.get("tenant"), Some("acme"));
-    assert_eq!(get(4).await.worker.as_deref(), Some("web-3"));
-    let (reason, _) = get(5).await.dead.unwrap();
+    assert_eq!(get(backend, 4).await.worker.as_deref(), Some("web-3"));
+    let (reason, _) = get(backend, 5).await.dead.unwrap();
     assert_eq!((reason.kind, &*reason.message), (DeadKind::Rejected, "no such host"));
 
-    let again = backend.schedule(vec![job(1)]).await.unwrap();
+    let pinned = NewJob::new(id(1), queue.clone(), Due::NOW, "again".into());
+    let again = backend.schedule(vec![pinned]).await.unwrap();
     assert!(matches!(again[..], [Scheduled::Ended(_)]), "its id is pinned: {again:?}");
     let runners = backend.runners().await.unwrap();
     assert_eq!(

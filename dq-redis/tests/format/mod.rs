@@ -27,7 +27,7 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
     let stored = server.command(&["HMGET", "{dq}:format", "format", "write", "read"]);
     let stored: Vec<String> = stored.list().iter().map(|item| item.text()).collect();
     assert_eq!(stored, ["1", "1", "1"]);
-    // A next format that this version may use; its number is not lowered.
+    // This version may use the next format; its number is not lowered.
     server.command(&["HSET", "{dq}:format", "format", "2", "write", "1", "read", "1"]);
     connect(&server).await.unwrap();
     assert_eq!(server.command(&["HGET", "{dq}:format", "format"]).text(), "2");
@@ -42,8 +42,7 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
     }
 }
 
-/// Raises a queue's format while a process runs. The process may finish the job it holds; other
-/// calls are refused.
+/// A running process may finish the job it holds; other calls are refused.
 async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) {
     let queue = fixture::queue("q");
     let job = || fixture::job("q");
@@ -121,7 +120,7 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
         assert_eq!(server.command(&["HDEL", meta, "format"]).int(), 1);
     }
     server.command(&["HSET", "{dq}:meta:q", "format", "2/2/1"]);
-    // A new backend: the first one knows that the queue is marked as having pins, and does not ask.
+    // The first backend knows that the queue has pins, and does not ask.
     let error = open().await.schedule(vec![job()]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a mark of a later format: {error}");
 }

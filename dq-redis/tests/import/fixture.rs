@@ -44,12 +44,9 @@ pub(crate) struct Redisson {
     pub(crate) order: String,
 }
 
-/// Packs an entry as Redisson 3.21.1 and newer do.
 pub(crate) const CURRENT: &str = "struct.pack('Bc0Lc0', 8, ARGV[1], #ARGV[2], ARGV[2])";
-/// Packs an entry as older versions do.
 pub(crate) const LEGACY: &str = "struct.pack('dLc0', tonumber(ARGV[1]), #ARGV[2], ARGV[2])";
 
-/// A Java client's transfer script, for five entries at a time.
 const TRANSFER: &str = "
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, 5)) do
       local _, payload = struct.unpack('Bc0Lc0', member)
@@ -68,8 +65,7 @@ impl Redisson {
         }
     }
 
-    /// Adds a waiting entry packed by the script `pack`; with `in_order_list`, also to the order
-    /// list.
+    /// The script `pack` packs the entry.
     pub(crate) fn offer(
         &mut self,
         pack: &str,
@@ -98,7 +94,7 @@ impl Redisson {
         self.redis.command(&["RPUSH", &self.name, payload]);
     }
 
-    /// Moves entries to the destination list, as a Java client does ten milliseconds after [`NOW`].
+    /// As a Java client does ten milliseconds after [`NOW`].
     pub(crate) fn transfer(&mut self) {
         let until = (NOW + 10).to_string();
         let keys = [&self.due, &self.order, &self.name];

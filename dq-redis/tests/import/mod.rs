@@ -32,7 +32,7 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
     redis.command_bytes(&[b"ZADD", b"plain", b"1799999999000", b"\0 bytes \xff"]);
 
     let target = Target::new().await;
-    let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap().scores_in_millis();
+    let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap();
     let report = target.dq.import(&source).await.unwrap();
     assert_eq!((report.imported, report.rejected.total()), (5, 2));
     assert!(report.rejected.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
@@ -50,18 +50,6 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
     );
     let again = target.dq.import(source.scores_in_seconds()).await.unwrap();
     assert_eq!((again.imported, again.rejected.total()), (1, 1));
-}
-
-#[tokio::test]
-async fn an_entry_that_is_added_again_is_another_job() {
-    let redis = shared_redis();
-    let target = Target::new().await;
-    let source = ZsetSource::new(&redis.url(), "again", "Q").unwrap();
-    for _ in 0..3 {
-        redis.command(&["ZADD", "again", "1800000000000", "order 1"]);
-        target.dq.import(&source).await.unwrap();
-    }
-    assert_eq!(target.run_all().await.len(), 3);
 }
 
 fn first_request(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
@@ -119,8 +107,7 @@ async fn a_redisson_queue_is_imported_completely() {
         report.rejected.iter().any(|(reason, count)| reason.contains("`string`") && count == 2)
     );
     assert!(report.rejected.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
-    // Left: two waiting entries, one also in the order list; an entry only in the order list; a
-    // payload in the destination list.
+    // Left: two waiting entries, one also in the order list; an entry only there; a payload.
     assert_eq!(queue.counts(), [2, 2, 1, 0]);
 
     let mut ran = target.run_due().await;
@@ -146,7 +133,7 @@ async fn a_redisson_queue_is_not_imported_into_itself() {
     for source in [source("itself"), prefixed] {
         for error in [
             dq.preview_import(&source).await.unwrap_err(),
-            // Without a refusal, the import never ends.
+            // An import that is not refused never ends.
             tokio::time::timeout(Duration::from_secs(60), dq.import(&source))
                 .await
                 .expect("the import ends")
@@ -190,7 +177,6 @@ async fn a_crash_at_any_step_neither_loses_nor_doubles_jobs() {
         assert_eq!(sorted(ran), all, "crash at {crash:?}");
         assert_eq!(queue.counts(), [0; 4]);
         if survived {
-            // Every step was interrupted: there are more than 15.
             assert!(crash.0 > 15, "only {} steps", crash.0);
             return;
         }
@@ -247,7 +233,6 @@ async fn an_unusable_source_is_refused_and_unchanged() {
     let error = Target::new().await.dq.import(source).await.unwrap_err();
     assert_eq!((error.kind(), error.failed_operation()), (ErrorKind::Incompatible, "import"));
 
-    // The journal's key has another type: nothing is taken.
     redis.command(&["SET", "dq_import:{wrong}", "x"]);
     redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, DeadKind, DeadReason, Due, LeasedJob, Operation, Renewal,
-    Reschedule, Settlement, Verdict, Want,
+    Backend, ClaimParams, Claimed, Due, Entropy, LeasedJob, Operation, Renewal, Reschedule,
+    Settlement, Verdict, Want,
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::fixture::{after, by_id, dead_ids, in_an_hour, job, queue};
+
+use crate::common::{command_calls, dead, purge};
 
 /// More than a claim looks at without the index.
 const QUEUES: usize = 24;
@@ -41,16 +43,11 @@ async fn claim_one(backend: &RedisBackend, name: &str, step: &str) -> LeasedJob 
     claimed.jobs.remove(0)
 }
 
-async fn settle(backend: &RedisBackend, leased: &LeasedJob, verdict: Verdict) {
-    backend.settle(&[Settlement::new(leased.lease(), verdict)]).await.unwrap();
-}
-
 #[tokio::test]
 async fn queues_that_get_shards_or_lose_them_are_still_claimed() {
     let cluster = RedisCluster::start(3);
     let single = Redis::start();
     for server in [single.url(), format!("redis+cluster://{}", cluster.nodes()[0].address())] {
-        // Its settings name no shards.
         let ours = connect(server.clone(), &[]).await;
         assert!(claim(&ours, 9, LEASE).await.jobs.is_empty());
         for shards in [4, 1, 3] {
@@ -60,7 +57,8 @@ async fn queues_that_get_shards_or_lose_them_are_still_claimed() {
             let claimed = claim(&ours, 9, LEASE).await;
             assert_eq!(claimed.jobs.len(), 9, "{shards} shards");
             for leased in &claimed.jobs {
-                settle(&ours, leased, Verdict::Done).await;
+                let done = Settlement::new(leased.lease(), Verdict::Done);
+                ours.settle(&[done]).await.unwrap();
             }
         }
     }
@@ -82,7 +80,6 @@ async fn the_limits_of_the_claim_and_the_order_of_the_wants_hold() {
     let none: Vec<Want> = names().iter().map(|name| Want::new(queue(name), 0, LEASE)).collect();
     let polled = backend.claim(ClaimParams::new(&none, 0, "worker")).await.unwrap();
     assert!(polled.jobs.is_empty() && polled.next_due.unwrap() <= polled.now);
-    // The remaining jobs among each queue's first two.
     let rest = claim(&backend, 2, LEASE).await;
     assert_eq!(rest.jobs.len(), 2 * (QUEUES - 2) + 2);
 }
@@ -104,15 +101,6 @@ async fn the_next_due_time_is_that_of_the_wanted_queues() {
     assert_eq!(claim(&backend, 1, LEASE).await.next_due, Some(due));
 }
 
-fn calls(server: &Redis) -> HashMap<String, u64> {
-    let stats = server.command(&["INFO", "commandstats"]).text();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
-    };
-    stats.lines().filter_map(calls).collect()
-}
-
 #[tokio::test]
 async fn a_claim_looks_only_at_queues_that_are_due() {
     let server = Redis::start();
@@ -120,23 +108,20 @@ async fn a_claim_looks_only_at_queues_that_are_due() {
     claim(&backend, 9, LEASE).await;
     let jobs = names().into_iter().map(|name| in_an_hour(job(&name)));
     backend.schedule(jobs.collect()).await.unwrap();
-    let idle = |before: &HashMap<String, u64>| -> u64 {
-        let after = calls(&server);
-        after
-            .iter()
-            .filter(|(name, _)| *name != "info")
-            .map(|(name, n)| n - before.get(name).unwrap_or(&0))
-            .sum()
+    let calls_since = |before: &HashMap<String, u64>| -> u64 {
+        let mut after = command_calls(&server);
+        after.remove("info");
+        after.iter().map(|(name, calls)| calls - before.get(name).unwrap_or(&0)).sum()
     };
     claim(&backend, 9, LEASE).await;
-    let before = calls(&server);
+    let before = command_calls(&server);
     claim(&backend, 9, LEASE).await;
     // EVALSHA, TIME, and two commands that read the index.
-    assert_eq!(idle(&before), 4);
+    assert_eq!(calls_since(&before), 4);
     backend.schedule(vec![job("q5")]).await.unwrap();
-    let before = calls(&server);
+    let before = command_calls(&server);
     claim_one(&backend, "q5", "one is due").await;
-    let commands = idle(&before);
+    let commands = calls_since(&before);
     assert!(commands < 30, "{commands} commands");
 }
 
@@ -160,29 +145,29 @@ async fn an_index_that_is_lost_or_of_another_type_loses_no_job() {
     assert!(foreign.cause.contains(INDEX), "{foreign}");
 }
 
-/// After any call sequence, the index lists every queue with claimable jobs, early enough for the
-/// claims of all processes.
+/// After any calls, the index lists every queue with claimable jobs, early enough.
 #[tokio::test]
 async fn the_index_is_never_late() {
     let server = Redis::start();
     let backend = connect(server.url(), &[]).await;
-    let mut random = Random(20_261_127);
+    let entropy = Entropy::seeded(20_261_127);
+    let random_below = |limit: usize| (entropy.bits() % limit as u128) as usize;
     let mut leased: Vec<LeasedJob> = Vec::new();
     let mut jobs = Vec::new();
     for step in 0..1_500 {
-        let name = format!("q{}", random.below(6));
+        let name = format!("q{}", random_below(6));
         let queue = queue(&name);
-        let delay = Duration::from_millis([0, 0, 1, 40, 5_000, 600_000][random.below(6)]);
-        let what = random.below(12);
-        match what {
+        let delay = Duration::from_millis([0, 0, 1, 40, 5_000, 600_000][random_below(6)]);
+        let call = random_below(12);
+        match call {
             0..=2 => {
                 let job = job(&name).due(Due::After(delay));
                 jobs.push(by_id(&job));
                 backend.schedule(vec![job]).await.unwrap();
             }
             3 | 4 => {
-                let lease = [SOON, Duration::from_millis(30), LEASE][random.below(3)];
-                leased.extend(claim(&backend, random.below(3), lease).await.jobs);
+                let lease = [SOON, Duration::from_millis(30), LEASE][random_below(3)];
+                leased.extend(claim(&backend, random_below(3), lease).await.jobs);
             }
             // A claim from few queues leaves the index alone.
             5 => {
@@ -191,24 +176,24 @@ async fn the_index_is_never_late() {
                 leased.extend(backend.claim(params).await.unwrap().jobs);
             }
             6 | 7 if !leased.is_empty() => {
-                let leased = leased.swap_remove(random.below(leased.len()));
-                let verdict = match random.below(6) {
+                let leased = leased.swap_remove(random_below(leased.len()));
+                let verdict = match random_below(6) {
                     0 => Verdict::Done,
                     1 => Verdict::Release { started: true },
                     2 => Verdict::Snooze(Due::After(delay)),
                     3 => Verdict::Retry { due: Due::After(delay), error: "no".into() },
                     4 => Verdict::Skip { reason: "no".into() },
-                    _ => Verdict::dead(DeadReason::new(DeadKind::Rejected, "no")),
+                    _ => dead(),
                 };
-                settle(&backend, &leased, verdict).await;
+                backend.settle(&[Settlement::new(leased.lease(), verdict)]).await.unwrap();
             }
             8 if !leased.is_empty() => {
-                let lease = leased[random.below(leased.len())].lease();
+                let lease = leased[random_below(leased.len())].lease();
                 backend.renew(&[Renewal::new(lease, delay.max(SOON))]).await.unwrap();
             }
             9 if !jobs.is_empty() => {
-                let job = jobs[random.below(jobs.len())].clone();
-                if random.below(3) == 0 {
+                let job = jobs[random_below(jobs.len())].clone();
+                if random_below(3) == 0 {
                     backend.cancel(&[job]).await.unwrap();
                 } else {
                     let moved = Reschedule { job, due: Due::After(delay) };
@@ -218,7 +203,7 @@ async fn the_index_is_never_late() {
             10 => {
                 let pause = Operation::Pause { queue: &queue };
                 let resume = Operation::Resume { queue: &queue };
-                let change = if random.below(3) == 0 { pause } else { resume };
+                let change = if random_below(3) == 0 { pause } else { resume };
                 backend.operate(change).await.unwrap();
             }
             11 => {
@@ -226,18 +211,18 @@ async fn the_index_is_never_late() {
                 let due = Due::After(delay);
                 let replay = Operation::Replay { queue: &queue, jobs: &ids, due };
                 backend.operate(replay).await.unwrap();
-                if random.below(20) == 0 {
-                    backend.operate(Operation::Purge { queue: &queue }).await.unwrap();
+                if random_below(20) == 0 {
+                    purge(&backend, &queue).await;
                 }
             }
             _ => {}
         }
-        assert_in_index(&server, step, what);
+        assert_in_index(&server, step, call);
     }
 }
 
 #[track_caller]
-fn assert_in_index(server: &Redis, step: usize, what: usize) {
+fn assert_in_index(server: &Redis, step: usize, call: usize) {
     let first = |key: &str| -> Option<f64> {
         let entries = server.command(&["ZRANGE", key, "0", "0", "WITHSCORES"]);
         entries.list().get(1).map(|score| score.text().parse().unwrap())
@@ -250,25 +235,14 @@ fn assert_in_index(server: &Redis, step: usize, what: usize) {
             continue;
         }
         let score = server.command(&["ZSCORE", INDEX, &format!("{{dq}}:due:{name}")]);
-        assert!(!score.is_nil(), "step {step}, call {what}: {name} is not in the index");
+        assert!(!score.is_nil(), "step {step}, call {call}: {name} is not in the index");
         let time = server.command(&["TIME"]);
-        let part = |at: usize| -> f64 { time.list()[at].text().parse().unwrap() };
-        let now = part(0) * 1e3 + (part(1) / 1e3).floor();
+        let [seconds, micros] = [0, 1].map(|item| time.list()[item].text().parse::<f64>().unwrap());
+        let now = seconds * 1e3 + (micros / 1e3).floor();
         let score: f64 = score.text().parse().unwrap();
         assert!(
             score <= earliest.max(now),
-            "step {step}, call {what}: {name} is due at {earliest}, by the index at {score}"
+            "step {step}, call {call}: {name} is due at {earliest}, by the index at {score}"
         );
-    }
-}
-
-/// A linear congruential generator: the same sequence each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % limit
     }
 }

@@ -6,7 +6,8 @@ use dq_core::config::{Environment, backend_from_url};
 use dq_core::{ClaimParams, Due, QueueName, Timestamp, Want};
 use dq_servers::RedisCluster;
 
-use crate::redisson::fixture::{LATER, job};
+use crate::common::HOUR;
+use crate::redisson::fixture::job;
 
 #[tokio::test]
 async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
@@ -20,17 +21,17 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
         backend.schedule(vec![job]).await.unwrap();
     };
     let claim = async |limit| {
-        let want = |queue: &QueueName| Want::new(queue.clone(), 9, LATER);
+        let want = |queue: &QueueName| Want::new(queue.clone(), 9, HOUR);
         let wants = names.clone().map(|name| want(&name));
         backend.claim(ClaimParams::new(&wants, limit, "test")).await.unwrap()
     };
     for name in &names {
-        put(name, Due::After(LATER)).await;
+        put(name, Due::After(HOUR)).await;
     }
     let none = claim(9).await;
     assert!(none.jobs.is_empty());
     let wait = none.next_due.unwrap().since(none.now);
-    assert!(wait > LATER / 2 && wait <= LATER + Duration::from_secs(1), "{wait:?}");
+    assert!(wait > HOUR / 2 && wait <= HOUR + Duration::from_secs(1), "{wait:?}");
 
     put(&names[1], Timestamp::from_millis(1_000).into()).await;
     put(&names[1], Timestamp::from_millis(2_000).into()).await;
@@ -41,23 +42,4 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
     payloads.sort();
     assert_eq!(payloads, [&b"direct"[..], b"x", b"x"]);
     assert!(all.next_due.unwrap() > all.now);
-}
-
-/// A claim on a cluster first asks each slot for due times only. These calls take nothing, so they
-/// need not check key types before the first write.
-#[tokio::test]
-async fn a_claim_of_nothing_checks_no_types() {
-    let cluster = RedisCluster::start(3);
-    let url = format!("redisson+cluster://{}", cluster.nodes()[0].address());
-    let backend = backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap();
-    let wants = ["a", "b", "c", "d"].map(|name| Want::new(QueueName::new(name).unwrap(), 9, LATER));
-    for node in cluster.nodes() {
-        node.command(&["CONFIG", "RESETSTAT"]);
-    }
-    let params = ClaimParams::new(&wants, 9, "test");
-    assert!(backend.claim(params).await.unwrap().jobs.is_empty());
-    for node in cluster.nodes() {
-        let commands = node.command(&["INFO", "commandstats"]).text();
-        assert!(!commands.contains("cmdstat_zcard"), "{commands}");
-    }
 }

@@ -1,9 +1,7 @@
-//! `schedule` refuses payloads the codec cannot write. Jobs with payloads it cannot read become
-//! dead.
-
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 
-use crate::redisson::fixture::{Fixture, LATER, TIMEOUT, job, open_with, queue};
+use crate::common::{HOUR, list, queue};
+use crate::redisson::fixture::{Fixture, TIMEOUT, job, open_with};
 
 #[tokio::test]
 async fn a_payload_that_the_codec_cannot_write_is_refused_and_nothing_is_stored() {
@@ -14,7 +12,7 @@ async fn a_payload_that_the_codec_cannot_write_is_refused_and_nothing_is_stored(
         ("jackson", "{\"a\":1}", "class"),
     ] {
         let fixture = Fixture::with(&format!("?codec={codec}")).await;
-        let jobs = vec![job(LATER, "\"fits\""), job(LATER, payload)];
+        let jobs = vec![job(HOUR, "\"fits\""), job(HOUR, payload)];
         let error = fixture.backend.schedule(jobs).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Codec, "{codec}: {error}");
         assert!(error.to_string().contains(word), "{codec}: {error}");
@@ -36,16 +34,11 @@ async fn a_job_whose_payload_the_codec_cannot_read_is_dead_with_its_bytes_and_th
         let jobs = fixture.claim(10).await;
         assert_eq!(jobs.len(), 1, "an unreadable job does not hold up the others");
         assert_eq!(jobs[0].job.payload, "42");
-        let queue = queue();
-        let page = fixture
-            .backend
-            .browse(dq_core::BrowseParams::new(&queue, JobState::Dead).limit(9).payloads(true))
-            .await
-            .unwrap();
-        assert_eq!(page.jobs[0].job.payload, payload, "its bytes are unchanged");
-        let (reason, _) = page.jobs[0].dead.clone().unwrap();
+        let dead = list(&*fixture.backend, &queue(), JobState::Dead, 9).await;
+        assert_eq!(dead[0].job.payload, payload, "its bytes are unchanged");
+        let (reason, _) = dead[0].dead.clone().unwrap();
         assert_eq!(reason.kind, DeadKind::Undecodable);
-        // Only Java can read such objects, so the remedy is another codec on both sides.
+        // Only Java can read such objects: the remedy is another codec on both sides.
         assert!(reason.message.contains("choose the codec `json`"), "{}", reason.message);
     }
 }

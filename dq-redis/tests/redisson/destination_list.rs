@@ -1,11 +1,11 @@
-//! The destination list, from which Java's `take()` pops. Its payloads are due jobs for Rust too,
-//! and due jobs are transferred to it for Java.
+//! The destination list, from which Java's `take()` pops.
 
 use std::time::Duration;
 
 use dq_core::{Due, Operation, Verdict};
 
-use crate::redisson::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, open_with, queue};
+use crate::common::{HOUR, queue, settle};
+use crate::redisson::fixture::{DESTINATION, Fixture, TIMEOUT, job, open, open_with};
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,6 @@ async fn watching_the_list_removes_nothing_even_if_connections_break() {
     fixture.redis.command(&["RPUSH", DESTINATION, "a", "b"]);
     tokio::time::timeout(MAX_WAIT, first.next()).await.unwrap();
     tokio::time::timeout(MAX_WAIT, second.next()).await.unwrap();
-    // All connections break, including the watches; the list is unchanged.
     fixture.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let list = fixture.redis.command(&["LRANGE", DESTINATION, "0", "-1"]);
     let elements: Vec<String> = list.list().iter().map(dq_servers::Reply::text).collect();
@@ -51,10 +50,7 @@ async fn payloads_in_the_list_are_ready_jobs_and_retried_natively() {
     let jobs = fixture.claim(2).await;
     assert_eq!([&jobs[0].job.payload, &jobs[1].job.payload], ["a", "b"]);
     assert_ne!(jobs[0].job.id, jobs[1].job.id);
-    // A retried job is native: Java clients cannot take it.
-    let settlement =
-        dq_core::Settlement::new(jobs[0].lease(), Verdict::retry(Due::NOW, "a reason"));
-    fixture.backend.settle(&[settlement]).await.unwrap();
+    settle(&*fixture.backend, &jobs[0], Verdict::retry(Due::NOW, "a reason")).await;
     assert_eq!(fixture.len("LLEN", DESTINATION), 1);
     let again = fixture.claim(10).await;
     let retried = again.iter().find(|job| job.job.id == jobs[0].job.id).unwrap();
@@ -67,7 +63,7 @@ async fn due_jobs_of_queues_that_java_consumes_are_transferred_unless_paused() {
     let queue = queue();
     fixture.backend.operate(Operation::Pause { queue: &queue }).await.unwrap();
     let due = job(Duration::from_millis(30), "x");
-    fixture.schedule(vec![due, job(LATER, "y")]).await;
+    fixture.schedule(vec![due, job(HOUR, "y")]).await;
     let consumed = |config: &mut dq_redis::RedissonConfig| {
         config.consumed_by_java.insert(queue.clone());
     };

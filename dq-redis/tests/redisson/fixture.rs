@@ -1,21 +1,15 @@
-//! A server with a `redisson` backend, the queue's key names, and Java clients' commands.
+//! A server with a `redisson` backend, its key names, and Java clients' commands.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::config::{Environment, backend_from_url};
-use dq_core::{
-    Backend, ClaimParams, Due, JobKey, LeasedJob, NewJob, QueueName, Settlement, Verdict, Want,
-};
+use dq_core::{Backend, Due, JobKey, LeasedJob, NewJob, QueueName};
 use dq_redis::{RedissonBackend, RedissonConfig};
 use dq_servers::Redis;
+use dq_testkit::fixture::done_settlements;
 
-pub(crate) const LATER: Duration = Duration::from_secs(3_600);
-
-pub(crate) fn queue() -> QueueName {
-    QueueName::new("q").unwrap()
-}
+use crate::common;
 
 pub(crate) struct Fixture {
     pub(crate) redis: Redis,
@@ -29,8 +23,8 @@ impl Fixture {
         Self { redis, backend }
     }
 
-    /// Adds an entry as `offer` does in Redisson 3.21.1 and newer: a member in the sorted set,
-    /// repeated in the order list. Its id is `n` in eight bytes. Returns the member.
+    /// Adds an entry as `offer` does in Redisson 3.21.1 and newer. Its id is `n` in eight bytes.
+    /// Returns the member.
     pub(crate) fn java_offers(&self, n: u64, due: i64, payload: &[u8]) -> Vec<u8> {
         let mut member = vec![8];
         member.extend(n.to_be_bytes());
@@ -51,17 +45,13 @@ impl Fixture {
     }
 
     pub(crate) async fn claim(&self, max: usize) -> Vec<LeasedJob> {
-        let wants = [Want::new(queue(), max, LATER)];
-        let params = ClaimParams::new(&wants, max, "test");
-        self.backend.claim(params).await.unwrap().jobs
+        common::claim(&*self.backend, max).await.jobs
     }
 
     pub(crate) async fn drain(&self, max: usize) -> Vec<LeasedJob> {
-        let jobs = self.claim(max).await;
-        let done: Vec<Settlement> =
-            jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
-        self.backend.settle(&done).await.unwrap();
-        jobs
+        let claimed = common::claim(&*self.backend, max).await;
+        self.backend.settle(&done_settlements(&claimed)).await.unwrap();
+        claimed.jobs
     }
 }
 
@@ -72,7 +62,6 @@ pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
     backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap()
 }
 
-/// With settings that a URL cannot have.
 pub(crate) async fn open_with(
     redis: &Redis,
     set: impl FnOnce(&mut RedissonConfig),
@@ -92,9 +81,7 @@ pub(crate) const DESTINATION: &str = "q";
 pub(crate) const INDEX: &str = "dq:outside:{q}";
 
 pub(crate) fn job(due: impl Into<Due>, payload: &str) -> NewJob {
-    let environment = Environment::default();
-    let id = environment.entropy.job_id(environment.clock.now());
-    NewJob::new(id, queue(), due.into(), Bytes::copy_from_slice(payload.as_bytes()))
+    common::job().due(due).payload(Bytes::copy_from_slice(payload.as_bytes()))
 }
 
 pub(crate) fn job_in(queue: QueueName, due: impl Into<Due>, payload: &str) -> NewJob {

@@ -1,48 +1,26 @@
 //! Another program's data under Redisson's or this backend's keys holds up no job, and is
 //! quarantined or reported.
 
+use std::collections::HashSet;
+
 use dq_core::{
-    BrowseParams, Cancelled, Claimed, Due, ErrorKind, JobKey, JobRef, JobState, LeasedJob,
-    Operation, QueueName, Result, Scheduled, Settlement, Severity, Verdict,
+    Cancelled, Claimed, Due, ErrorKind, JobRef, JobState, Operation, QueueName, Result, Scheduled,
+    Severity, Verdict,
 };
 use dq_testkit::fixture::claim_for;
 
-use crate::redisson::fixture::{
-    DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, job_in, keyed, queue,
-};
+use crate::common::{ForeignKey, HOUR, by_key, list, purge, queue, replay_all, settle};
+use crate::redisson::fixture::{DESTINATION, Fixture, INDEX, ORDER, TIMEOUT, job, job_in, keyed};
 
-/// A queue key unknown to Redisson.
 fn native_key(kind: &str) -> String {
     format!("dq:{kind}:{{q}}")
 }
 
-fn by_key(key: &str) -> JobRef {
-    JobRef::new(queue(), JobKey::new(key).unwrap())
-}
-
 async fn claim(fixture: &Fixture, names: &[&str]) -> Result<Claimed> {
-    claim_for(&*fixture.backend, names, 20, LATER).await
+    claim_for(&*fixture.backend, names, 20, HOUR).await
 }
 
-fn done(leased: &LeasedJob) -> Settlement {
-    Settlement::new(leased.lease(), Verdict::Done)
-}
-
-async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core::JobView> {
-    let (queue, mut jobs, mut after) = (queue(), Vec::new(), None);
-    loop {
-        let params = BrowseParams::new(&queue, state).after(after).limit(limit).payloads(true);
-        let page = fixture.backend.browse(params).await.unwrap();
-        jobs.extend(page.jobs);
-        assert!(jobs.len() < 1_000, "the listing does not end");
-        after = page.next;
-        if after.is_none() {
-            return jobs;
-        }
-    }
-}
-
-/// The table says for each key whether `claim` uses it, and whether scheduling a keyed job does.
+/// Says for each key whether `claim` uses it, and whether scheduling a keyed job does.
 async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
     let exact = options.contains("exact");
     let fixture = Fixture::with(options).await;
@@ -62,13 +40,11 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
         (INDEX.to_owned(), true, true),
     ] {
         fixture.schedule(vec![job(Due::NOW, "1"), keyed(Due::NOW, "2", "k")]).await;
-        let lease = fixture.claim(1).await[0].lease();
-        let snooze = [Settlement::new(lease, Verdict::Snooze(Due::NOW))];
-        fixture.backend.settle(&snooze).await.unwrap();
+        let leased = fixture.claim(1).await.remove(0);
+        settle(&*fixture.backend, &leased, Verdict::Snooze(Due::NOW)).await;
         fixture.java_offers(1, 1_000, b"3");
         fixture.redis.command(&["RPUSH", DESTINATION, "4"]);
-        fixture.redis.command(&["RENAME", &key, "aside"]);
-        fixture.redis.command(&["SET", &key, "something else"]);
+        let foreign = ForeignKey::replace(&fixture.redis, &key);
 
         for _ in 0..2 {
             let healthy = job_in(QueueName::new("healthy").unwrap(), Due::NOW, "0");
@@ -95,9 +71,7 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
         assert_eq!(finding.severity, Severity::Error);
         assert!(finding.cause.contains(&key), "{finding}");
 
-        fixture.redis.command(&["DEL", &key]);
-        fixture.redis.command(&["RENAME", "aside", &key]);
-        fixture.redis.command(&["DEL", "aside"]);
+        foreign.restore();
         let mut taken = fixture.drain(20).await;
         taken.sort_by(|a, b| a.job.payload.cmp(&b.job.payload));
         let payloads: Vec<_> = taken.iter().map(|leased| &leased.job.payload[..]).collect();
@@ -114,18 +88,6 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
 async fn a_key_of_another_type_stops_only_its_queue() {
     each_key_of_another_type_stops_only_its_queue("").await;
     each_key_of_another_type_stops_only_its_queue("?java_visibility=exact").await;
-}
-
-/// The claim fails before it takes anything, although the destination list alone could fill it.
-#[tokio::test]
-async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_type() {
-    let fixture = Fixture::with("").await;
-    fixture.redis.command(&["RPUSH", DESTINATION, "1", "2", "3"]);
-    fixture.redis.command(&["SET", TIMEOUT, "not a sorted set"]);
-    for _ in 0..2 {
-        claim_for(&*fixture.backend, &["q"], 1, LATER).await.unwrap_err();
-    }
-    assert_eq!(fixture.len("LLEN", DESTINATION), 3);
 }
 
 #[tokio::test]
@@ -150,8 +112,7 @@ async fn entries_that_are_no_members_are_quarantined_and_reported() {
         }
         taken.sort();
         assert_eq!(taken, ["java", "ours"], "{options}");
-        // A listing quarantines members that are never due.
-        assert!(listed(&fixture, JobState::Scheduled, 1).await.is_empty());
+        assert!(list(&*fixture.backend, &queue(), JobState::Scheduled, 1).await.is_empty());
         let findings = fixture.backend.check().await;
         let finding = findings.iter().find(|found| found.code == "redis.strays").unwrap();
         assert!(finding.cause.starts_with("5 ") && finding.cause.contains("queue q"), "{finding}");
@@ -178,12 +139,12 @@ async fn scores_that_are_no_whole_numbers_are_rounded_up_and_hold_up_no_job() {
     }
     let taken = fixture.drain(9).await;
     assert_eq!(taken.len(), 2);
-    // By id first: this searches the queue and must also correct the score.
+    // This searches the queue and must also correct the score.
     let id = dq_core::JobId::from_bytes(*b"\0\0\0\0\0\0\0\x01redisson");
     let view = fixture.backend.get(&JobRef::new(queue(), id)).await.unwrap().unwrap();
     assert_eq!(view.job.payload, "1");
     for limit in [1, 2, 10] {
-        let jobs = listed(&fixture, JobState::Scheduled, limit).await;
+        let jobs = list(&*fixture.backend, &queue(), JobState::Scheduled, limit).await;
         let payloads: Vec<_> = jobs.iter().map(|view| &view.job.payload[..]).collect();
         assert_eq!(payloads, [b"0", b"2", b"3", b"1"], "each once, {limit} a page");
     }
@@ -202,7 +163,7 @@ async fn scores_that_are_no_whole_numbers_are_rounded_up_and_hold_up_no_job() {
 async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
     let fixture = Fixture::with("?java_visibility=approximate").await;
     let due_jobs = [job(Due::NOW, "a"), keyed(Due::NOW, "b", "first")];
-    let later_jobs = [job(LATER, "c"), keyed(LATER, "d", "second")];
+    let later_jobs = [job(HOUR, "c"), keyed(HOUR, "d", "second")];
     fixture.schedule(due_jobs.iter().chain(&later_jobs).cloned().collect()).await;
     let member_ids = fixture.redis.command(&["HKEYS", INDEX]);
     assert_eq!(member_ids.list().len(), 4);
@@ -235,26 +196,20 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
         fixture.redis.command(&[&["ZADD", native_key(kind).as_str()][..], &garbage].concat());
     }
     for key in ["garbage", "odd", "x", "absent"] {
-        assert!(fixture.backend.get(&by_key(key)).await.unwrap().is_none(), "{key}");
+        assert!(fixture.backend.get(&by_key(&queue(), key)).await.unwrap().is_none(), "{key}");
         assert_eq!(
-            fixture.backend.cancel(&[by_key(key)]).await.unwrap(),
+            fixture.backend.cancel(&[by_key(&queue(), key)]).await.unwrap(),
             [Cancelled::NotFound],
             "{key}"
         );
-        let answer = fixture.backend.schedule(vec![keyed(LATER, "new", key)]).await.unwrap();
+        let answer = fixture.backend.schedule(vec![keyed(HOUR, "new", key)]).await.unwrap();
         assert!(matches!(answer[..], [Scheduled::Created(_)]), "{key}: {answer:?}");
     }
-    // Keys are lost with the index entries; the ids are in the members.
     let taken = fixture.drain(9).await;
-    let mut ids: Vec<_> = taken.iter().map(|leased| leased.job.id).collect();
-    ids.sort();
-    assert_eq!(ids, {
-        let mut expected = due_jobs.map(|job| job.id);
-        expected.sort();
-        expected
-    });
+    let ids: HashSet<_> = taken.iter().map(|leased| leased.job.id).collect();
+    assert_eq!(ids, HashSet::from(due_jobs.map(|job| job.id)));
     for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
-        listed(&fixture, state, 2).await;
+        list(&*fixture.backend, &queue(), state, 2).await;
     }
     for (garbage, member_id) in [&b""[..], b"short"].iter().zip(member_ids.list()) {
         overwrite(member_id, garbage);
@@ -262,13 +217,8 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
     for job in &later_jobs {
         fixture.backend.get(&JobRef::new(queue(), job.id)).await.unwrap();
     }
-    let replay = Operation::Replay {
-        queue: &queue(),
-        jobs: &dq_testkit::fixture::dead_ids(&*fixture.backend, &queue()).await[..],
-        due: Due::NOW,
-    };
-    fixture.backend.operate(replay).await.unwrap();
-    fixture.backend.operate(Operation::Purge { queue: &queue() }).await.unwrap();
+    replay_all(&*fixture.backend, &queue()).await;
+    purge(&*fixture.backend, &queue()).await;
     assert_eq!(fixture.backend.stats(&[queue()]).await.unwrap()[0].ready, 0);
     assert_eq!(fixture.len("EXISTS", INDEX), 0);
 }
@@ -276,7 +226,6 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
 #[tokio::test]
 async fn members_with_equal_ids_do_not_replace_each_other() {
     let fixture = Fixture::with("").await;
-    // Java draws random ids; another program may copy them.
     fixture.java_offers(1, 1_000, b"one");
     fixture.java_offers(1, 1_000, b"two");
     let both = fixture.claim(9).await;
@@ -285,8 +234,9 @@ async fn members_with_equal_ids_do_not_replace_each_other() {
     fixture.java_offers(1, 1_000, b"three");
     let third = fixture.claim(9).await;
     assert_eq!(third.len(), 1);
-    let done: Vec<_> = both.iter().chain(&third).map(done).collect();
-    assert_eq!(fixture.backend.settle(&done).await.unwrap(), [dq_core::Settled::Accepted; 3]);
+    for leased in both.iter().chain(&third) {
+        settle(&*fixture.backend, leased, Verdict::Done).await;
+    }
 }
 
 #[tokio::test]
@@ -307,7 +257,7 @@ async fn any_element_of_the_destination_list_is_a_payload() {
 async fn a_purge_removes_no_key_of_another_type() {
     let fixture = Fixture::with("").await;
     for key in [ORDER, INDEX] {
-        fixture.schedule(vec![job(LATER, "x")]).await;
+        fixture.schedule(vec![job(HOUR, "x")]).await;
         fixture.redis.command(&["DEL", key]);
         fixture.redis.command(&["SET", key, "something else"]);
         fixture.backend.operate(Operation::Purge { queue: &queue() }).await.ok();
@@ -321,11 +271,10 @@ async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the
     let fixture = Fixture::with("").await;
     let past = dq_core::Timestamp::from_millis(1_000);
     fixture.schedule(vec![keyed(past, "taken", "k"), keyed(past, "taken", "l")]).await;
-    // As when Java takes both.
+    // Java's transfer and take remove both.
     fixture.redis.command(&["DEL", TIMEOUT]);
-    fixture.redis.command(&["RENAME", &native_key("key"), "aside"]);
-    fixture.redis.command(&["SET", &native_key("key"), "something else"]);
-    let error = fixture.backend.schedule(vec![job(LATER, "x")]).await.unwrap_err();
+    let _foreign = ForeignKey::replace(&fixture.redis, &native_key("key"));
+    let error = fixture.backend.schedule(vec![job(HOUR, "x")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert_eq!(fixture.len("EXISTS", TIMEOUT), 0);
 }
@@ -334,24 +283,20 @@ async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the
 async fn a_key_of_another_type_ends_no_job_half_way() {
     let fixture = Fixture::with("").await;
     for kind in ["key", "pin", "unpin"] {
-        let waits = keyed(LATER, "x", "k");
+        let waits = keyed(HOUR, "x", "k");
         fixture.schedule(vec![waits.clone()]).await;
-        let (original, copy) = (native_key(kind), format!("copy:{kind}:{{q}}"));
-        let exists = fixture.len("EXISTS", &original) == 1;
-        if exists {
-            fixture.redis.command(&["RENAME", &original, &copy]);
-        }
-        fixture.redis.command(&["SET", &original, "something else"]);
+        let foreign = ForeignKey::replace(&fixture.redis, &native_key(kind));
         let target = [JobRef::new(queue(), waits.id)];
         let cancelled = fixture.backend.cancel(&target).await;
         assert_eq!(cancelled.unwrap_err().kind(), ErrorKind::Incompatible, "{kind}");
         let purged = fixture.backend.operate(Operation::Purge { queue: &queue() }).await;
         assert_eq!(purged.unwrap_err().kind(), ErrorKind::Incompatible, "{kind}");
-        fixture.redis.command(&["DEL", &original]);
-        if exists {
-            fixture.redis.command(&["RENAME", &copy, &original]);
-        }
-        assert_eq!(listed(&fixture, JobState::Scheduled, 9).await.len(), 1, "{kind}");
+        foreign.restore();
+        assert_eq!(
+            list(&*fixture.backend, &queue(), JobState::Scheduled, 9).await.len(),
+            1,
+            "{kind}"
+        );
         assert_eq!(
             fixture.backend.cancel(&target).await.unwrap(),
             [Cancelled::Cancelled],

@@ -1,13 +1,9 @@
-//! On a server with full memory, `schedule` fails and stores nothing; claims and settlements still
-//! work.
-
-use std::time::Duration;
+//! With full memory, `schedule` stores nothing; claims and settlements still work.
 
 use dq_core::{Due, ErrorKind, Scheduled};
 
-use crate::redisson::fixture::{
-    DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, open, queue,
-};
+use crate::common::{HOUR, queue};
+use crate::redisson::fixture::{DESTINATION, Fixture, INDEX, ORDER, TIMEOUT, job, keyed, open};
 
 fn dump(fixture: &Fixture) -> Vec<Vec<u8>> {
     let keys = fixture.redis.command(&["KEYS", "*"]);
@@ -33,19 +29,18 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
         for n in 0..20 {
             fixture.java_offers(n, 1_000, b"java");
         }
-        // Entries that are no jobs count as ready until a claim drops them, which must also work
-        // without memory.
+        // Entries that are no jobs count as ready until a claim drops them, also without memory.
         fixture.redis.command(&["ZADD", TIMEOUT, "1", "no member"]);
         fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
         fixture.redis.command(&["ZADD", "dq:due:{q}", "1", "no job"]);
         fixture.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
 
         let before = dump(&fixture);
-        let new = keyed(LATER, "new", "other");
+        let new = keyed(HOUR, "new", "other");
         for jobs in [
             vec![new.clone()],
-            vec![job(LATER, "x"), job(Due::NOW, "y"), keyed(LATER, "z", "another")],
-            vec![keyed(LATER, "kept", "k"), job(LATER, "x")],
+            vec![job(HOUR, "x"), job(Due::NOW, "y"), keyed(HOUR, "z", "another")],
+            vec![keyed(HOUR, "kept", "k"), job(HOUR, "x")],
         ] {
             let error = fixture.backend.schedule(jobs).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Full, "{options}: {error}");
@@ -72,20 +67,4 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
         let answer = fixture.backend.schedule(vec![new]).await.unwrap();
         assert!(matches!(answer[..], [Scheduled::Created(_)]), "{answer:?}");
     }
-}
-
-#[tokio::test]
-async fn expired_leases_are_requeued_on_a_full_server() {
-    let fixture = Fixture::with("").await;
-    fixture.schedule((0..5).map(|_| job(Due::NOW, "x")).collect()).await;
-    let lease_for = Duration::from_millis(30);
-    let wants = [dq_core::Want::new(queue(), 5, lease_for)];
-    let params = dq_core::ClaimParams::new(&wants, 5, "test");
-    assert_eq!(fixture.backend.claim(params).await.unwrap().jobs.len(), 5);
-    fixture.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    tokio::time::sleep(lease_for).await;
-    let again = fixture.drain(9).await;
-    assert_eq!(again.len(), 5);
-    assert!(again.iter().all(|leased| leased.job.losses == 1));
-    assert_eq!(fixture.backend.stats(&[queue()]).await.unwrap()[0].stored(), 0);
 }

@@ -1,13 +1,12 @@
-//! Ids and queue names. The backend finds jobs offered by Java by id, and refuses colliding ids as
-//! far as the store can tell. In a cluster, it refuses queue names with keys in different slots.
-//! One call may repeat an id.
+//! Ids, and queue names with keys in different slots.
 
 use dq_core::{
     BrowseParams, Cancelled, Due, ErrorKind, JobId, JobRef, JobState, NewJob, OnConflict,
     Reschedule, Rescheduled, Scheduled, Settlement, Verdict,
 };
 
-use crate::redisson::fixture::{Fixture, LATER, TIMEOUT, job, job_in, keyed, queue};
+use crate::common::{HOUR, queue, settle};
+use crate::redisson::fixture::{Fixture, TIMEOUT, job, job_in, keyed};
 
 const DUE: i64 = 9_000_000_000_000;
 
@@ -48,21 +47,21 @@ async fn jobs_that_java_offered_are_found_by_id() {
 async fn a_name_whose_keys_lie_in_different_slots_is_refused_in_a_cluster_only() {
     let fixture = Fixture::with("").await;
     let odd = dq_core::QueueName::new("my{}q").unwrap();
-    fixture.schedule(vec![job_in(odd.clone(), LATER, "x")]).await;
+    fixture.schedule(vec![job_in(odd.clone(), HOUR, "x")]).await;
     assert_eq!(fixture.len("ZCARD", "redisson_delay_queue_timeout:my{}q"), 1);
-    let code = "redisson.split-name";
-    assert!(fixture.backend.check().await.iter().any(|finding| finding.code == code));
+    let findings = fixture.backend.check().await;
+    assert!(findings.iter().any(|finding| finding.code == "redisson.split-name"));
 
     let cluster = dq_servers::RedisCluster::start(3);
     let url = format!("redisson+cluster://127.0.0.1:{}", cluster.nodes()[0].port());
     let config = dq_core::config::backend_from_url(&url).unwrap();
     let backend = config.connect(&dq_core::config::Environment::default()).await.unwrap();
-    let error = backend.schedule(vec![job_in(odd, LATER, "x")]).await.unwrap_err();
+    let error = backend.schedule(vec![job_in(odd, HOUR, "x")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("my{}q"), "{error}");
     for name in ["q", "a{x}b"] {
         let queue = dq_core::QueueName::new(name).unwrap();
-        let put = backend.schedule(vec![job_in(queue, LATER, "x")]).await;
+        let put = backend.schedule(vec![job_in(queue, HOUR, "x")]).await;
         assert!(matches!(put.unwrap()[0], Scheduled::Created(_)));
     }
 }
@@ -72,12 +71,12 @@ async fn an_id_that_collides_with_another_in_the_legacy_format_is_refused() {
     let fixture = Fixture::with("?format=legacy").await;
     // Legacy member ids are the lower eight bytes, here always 5.
     let with_id = |high: u128| {
-        let mut job = job(LATER, "x");
+        let mut job = job(HOUR, "x");
         job.id = JobId::from_bytes(((high << 64) | 5).to_be_bytes());
         job
     };
     fixture.schedule(vec![with_id(1)]).await;
-    for jobs in [vec![with_id(2)], vec![job(LATER, "y"), with_id(3), with_id(4)]] {
+    for jobs in [vec![with_id(2)], vec![job(HOUR, "y"), with_id(3), with_id(4)]] {
         let error = fixture.backend.schedule(jobs).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     }
@@ -105,7 +104,7 @@ async fn an_id_that_shares_its_handle_with_another_is_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(&second.id.to_string()), "{error}");
     };
-    refused(vec![first.clone(), job(LATER, "y"), second.clone()]).await;
+    refused(vec![first.clone(), job(HOUR, "y"), second.clone()]).await;
     assert_eq!(fixture.len("ZCARD", TIMEOUT), 0, "nothing of the call is stored");
 
     fixture.schedule(vec![first.clone(), first.clone()]).await;
@@ -115,7 +114,7 @@ async fn an_id_that_shares_its_handle_with_another_is_refused() {
     refused(vec![second.clone()]).await;
 }
 
-/// The member index is by member id, so the script that stores the second does not find the first.
+/// The scripts' index is by member id: the script that stores the second does not find the first.
 #[tokio::test]
 async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id() {
     let fixture = Fixture::with("").await;
@@ -136,20 +135,13 @@ async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id
     assert_eq!(stats.stored(), 0);
 }
 
-/// Stores a job with the key `k` and makes it a waiting native job.
-async fn native_job(fixture: &Fixture) -> NewJob {
-    let job = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
-    fixture.schedule(vec![job.clone()]).await;
-    let lease = fixture.claim(1).await.remove(0).lease();
-    let settlement = Settlement::new(lease, Verdict::Snooze(Due::from(LATER)));
-    fixture.backend.settle(&[settlement]).await.unwrap();
-    job
-}
-
 #[tokio::test]
 async fn a_native_job_that_a_call_has_replaced_and_stored_again_is_there() {
     let fixture = Fixture::with("").await;
-    let x = native_job(&fixture).await;
+    let x = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
+    fixture.schedule(vec![x.clone()]).await;
+    let leased = fixture.claim(1).await.remove(0);
+    settle(&*fixture.backend, &leased, Verdict::Snooze(Due::from(HOUR))).await;
     let y = keyed(Due::NOW, "y", "k").on_conflict(OnConflict::Replace);
     let jobs = vec![y.clone(), x.clone(), x.clone()];
     let answers = fixture.backend.schedule(jobs).await.unwrap();
@@ -161,19 +153,4 @@ async fn a_native_job_that_a_call_has_replaced_and_stored_again_is_there() {
     assert_eq!((first.id, second.id, third), (y.id, x.id, second));
     let claimed = fixture.drain(10).await;
     assert_eq!(claimed.iter().map(|leased| leased.job.id).collect::<Vec<_>>(), [x.id]);
-}
-
-#[tokio::test]
-async fn a_job_whose_rest_a_call_has_removed_is_stored_again() {
-    let fixture = Fixture::with("").await;
-    let x = native_job(&fixture).await;
-    // Another program removes all but the record and the key.
-    assert_eq!(fixture.len("DEL", "dq:due:{q}"), 1);
-    assert_eq!(fixture.len("DEL", "dq:state:{q}"), 1);
-    let y = keyed(Due::NOW, "y", "k");
-    let mut other = job(Due::NOW, "x");
-    other.id = x.id;
-    let answers = fixture.backend.schedule(vec![y.clone(), other]).await.unwrap();
-    assert!(matches!(answers[..], [Scheduled::Created(_), Scheduled::Created(_)]), "{answers:?}");
-    assert_eq!(fixture.drain(10).await.len(), 2);
 }

@@ -1,12 +1,13 @@
 //! Java's clients set their timer to the time in each message on the queue's channel, whatever it
-//! was before, and know only the jobs in Redisson's sorted set. So no message may have a later time
-//! than that set's first job, and each job that becomes the first needs a message.
+//! was before. So no message may have a later time than the first job of Redisson's sorted set, and
+//! each job that becomes the first needs a message.
 
 use std::time::Duration;
 
-use dq_core::{Due, JobRef, LeasedJob, Operation, Reschedule, Settlement, Verdict};
+use dq_core::{Due, JobRef, LeasedJob, Operation, Reschedule, Verdict};
 
-use crate::redisson::fixture::{Fixture, LATER, job, queue};
+use crate::common::{HOUR, queue, settle};
+use crate::redisson::fixture::{Fixture, job};
 
 const CHANNEL: &str = "redisson_delay_queue_channel:{q}";
 
@@ -15,9 +16,8 @@ async fn claimed(fixture: &Fixture) -> LeasedJob {
     fixture.claim(1).await.remove(0)
 }
 
-async fn retry(fixture: &Fixture, job: &LeasedJob, due: Due) {
-    let settlement = Settlement::new(job.lease(), Verdict::retry(due, "no"));
-    fixture.backend.settle(&[settlement]).await.unwrap();
+async fn retry(fixture: &Fixture, leased: &LeasedJob, due: Due) {
+    settle(&*fixture.backend, leased, Verdict::retry(due, "no")).await;
 }
 
 #[tokio::test]
@@ -31,8 +31,8 @@ async fn no_message_has_a_later_time_than_that_of_the_first_member() {
 
     let mut channel = fixture.redis.connect();
     channel.command(&["SUBSCRIBE", CHANNEL]);
-    retry(&fixture, &leased, Due::After(LATER)).await;
-    let moved = Reschedule { job: JobRef::new(queue(), leased.job.id), due: Due::After(LATER) };
+    retry(&fixture, &leased, Due::After(HOUR)).await;
+    let moved = Reschedule { job: JobRef::new(queue(), leased.job.id), due: Due::After(HOUR) };
     backend.reschedule(&[moved]).await.unwrap();
     backend.operate(Operation::Pause { queue: &queue() }).await.unwrap();
     backend.operate(Operation::Resume { queue: &queue() }).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_job_that_java_can_take_is_told_although_another_one_is_overdue() {
 
     let mut channel = fixture.redis.connect();
     channel.command(&["SUBSCRIBE", CHANNEL]);
-    let next = job(LATER, "next");
+    let next = job(HOUR, "next");
     backend.schedule(vec![next.clone()]).await.unwrap();
     let due = backend.get(&JobRef::new(queue(), next.id)).await.unwrap().unwrap().job.due;
     assert_eq!(channel.receive().list()[2].text(), due.as_millis().to_string());

@@ -1,21 +1,18 @@
-//! A queue's shard count changes only when a call stores jobs while the queue is empty. All other
-//! calls use the stored count.
+//! A queue's shard count changes only when a call stores jobs while the queue is empty.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dq_core::{
     Backend, Due, ErrorKind, JobState, Operation, QueueName, Scheduled, Settled, Settlement,
     Verdict,
 };
 use dq_servers::{Redis, shared_redis};
+use dq_testkit::fixture::wait_until;
 
+use crate::common::{HOUR, by_key, dead, list, purge};
 use crate::shards::fixture::{
-    LATER, Topology, assert_refused, by_key, claim, cluster, dead, job, keyed, list, process,
-    process_at, purge, queue, settle, stats,
+    Topology, assert_refused, claim, cluster, job, keyed, process, process_at, queue, settle, stats,
 };
-
-/// Longer than any step takes on a busy machine; reached only when a test fails.
-const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn server_of(topology: Topology, key: &str) -> &'static Redis {
     match topology {
@@ -24,8 +21,7 @@ fn server_of(topology: Topology, key: &str) -> &'static Redis {
     }
 }
 
-/// A waiting, a leased and a dead job each prevent a change, with or without shards. `first` has
-/// the stored count in its settings, `other` another one.
+/// `first` has the stored count in its settings, `other` another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_refused_while_the_queue_holds_jobs() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -48,22 +44,21 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
             let stats = stats(&first, &queue).await;
             assert_eq!((stats.stored(), stats.adds_up()), (1, Some(true)), "{stats:?}");
             purge(&first, &queue).await;
-            let answers = other.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
+            let answers = other.schedule(vec![job(&queue, Some("k"), HOUR)]).await.unwrap();
             assert!(answers[0].is_stored(), "now the queue is empty");
             purge(&other, &queue).await;
         }
     }
 }
 
-/// A process configured with another count cannot store jobs, and `check` says why. Its other calls
-/// see the queue's one job.
+/// `check` says why. Other calls see the queue's one job.
 async fn assert_only_schedule_is_refused(
     other: &dq_redis::RedisBackend,
     queue: &QueueName,
     stored: u16,
     setting: u16,
 ) {
-    let answer = other.schedule(vec![job(queue, Some("k"), LATER)]).await;
+    let answer = other.schedule(vec![job(queue, Some("k"), HOUR)]).await;
     assert_refused(answer.map(drop), queue, stored, setting);
     let stats = stats(other, queue).await;
     assert_eq!(stats.stored(), 1, "{stats:?}");
@@ -94,11 +89,7 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
             assert_eq!(taken.len(), 30, "{shards:?}");
             settle(&process, &taken, &Verdict::Done).await;
             // Settled leases stay lost, also after each later change.
-            let again = taken
-                .iter()
-                .map(|leased| Settlement::new(leased.lease(), Verdict::Done))
-                .collect::<Vec<_>>();
-            ended.extend(again);
+            ended.extend(taken.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)));
             let answers = follower.settle(&ended).await.unwrap();
             assert!(answers.iter().all(|answer| *answer == Settled::LostLease));
             let stats = stats(&follower, &queue).await;
@@ -107,9 +98,7 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
     }
 }
 
-/// If another process has changed the count since, the first one cannot store jobs, even if it has
-/// only read jobs while the count matched its settings. This prevents two settings from changing it
-/// in turns.
+/// Even a process that has only read jobs while the count matched its settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -119,25 +108,23 @@ async fn a_process_does_not_change_the_number_back() {
         writer.schedule(vec![job(&queue, None, Due::NOW)]).await.unwrap();
         settle(&reader, &claim(&reader, &queue, 1).await, &Verdict::Done).await;
         let two = process(topology, &queue, Some(2)).await;
-        two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        two.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
         purge(&two, &queue).await;
         for four in [&writer, &reader, &writer] {
             stats(four, &queue).await;
-            assert_refused(four.schedule(vec![job(&queue, None, LATER)]).await, &queue, 2, 4);
+            assert_refused(four.schedule(vec![job(&queue, None, HOUR)]).await, &queue, 2, 4);
         }
-        two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        two.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
         purge(&two, &queue).await;
     }
 }
 
-/// An operator deletes all data while a process stays connected and continues with its cached
-/// count.
+/// A process stays connected and continues with its cached count.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_is_stored_again_after_a_flush() {
     let redis = Redis::start();
     let queue = queue();
     let four = process_at(redis.url(), &queue, Some(4)).await;
-    // Has read the count; its settings have none.
     let follower = process_at(redis.url(), &queue, None).await;
     let jobs = || keyed(&queue, 30);
     for flushed_by in [&four, &follower] {
@@ -156,18 +143,18 @@ async fn the_number_is_stored_again_after_a_flush() {
     }
 }
 
-/// After a flush, another process has stored jobs without knowing the count.
+/// Another process has stored jobs without knowing the count.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_cannot_be_stored_again_is_reported() {
     let redis = Redis::start();
     let queue = queue();
     let four = process_at(redis.url(), &queue, Some(4)).await;
-    four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+    four.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
     redis.command(&["FLUSHALL"]);
     let plain = process_at(redis.url(), &queue, None).await;
-    plain.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+    plain.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
     for _ in 0..2 {
-        assert_refused(four.schedule(vec![job(&queue, None, LATER)]).await, &queue, 1, 4);
+        assert_refused(four.schedule(vec![job(&queue, None, HOUR)]).await, &queue, 1, 4);
     }
 }
 
@@ -177,14 +164,14 @@ async fn calls_that_store_nothing_do_not_change_the_number() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let four = process(topology, &queue, Some(4)).await;
-        four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        four.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
         purge(&four, &queue).await;
         let tool = process(topology, &queue, Some(2)).await;
         stats(&tool, &queue).await;
         tool.check().await;
         assert!(claim(&tool, &queue, 9).await.is_empty());
-        four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
-        assert_refused(tool.schedule(vec![job(&queue, None, LATER)]).await, &queue, 4, 2);
+        four.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
+        assert_refused(tool.schedule(vec![job(&queue, None, HOUR)]).await, &queue, 4, 2);
         purge(&four, &queue).await;
     }
 }
@@ -208,7 +195,7 @@ async fn the_number_of_a_paused_queue_does_not_change() {
     }
 }
 
-/// The backend refuses a change because it loses ids pinned in the old count's partitions.
+/// Pins are in the old count's partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_does_not_change_while_ids_are_pinned() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -216,31 +203,28 @@ async fn the_number_does_not_change_while_ids_are_pinned() {
             let queue = queue();
             let first = process(topology, &queue, stored).await;
             let other = process(topology, &queue, Some(setting)).await;
-            let pinned = job(&queue, None, Due::NOW).remember(LATER);
+            let pinned = job(&queue, None, Due::NOW).remember(HOUR);
             first.schedule(vec![pinned.clone()]).await.unwrap();
             settle(&first, &claim(&first, &queue, 1).await, &Verdict::Done).await;
             for _ in 0..2 {
-                let answer = other.schedule(vec![job(&queue, None, LATER)]).await;
+                let answer = other.schedule(vec![job(&queue, None, HOUR)]).await;
                 assert_refused(answer, &queue, stored.unwrap_or(1), setting);
             }
             let repeated = first.schedule(vec![pinned]).await.unwrap();
             assert!(matches!(repeated[..], [Scheduled::Ended(_)]), "{repeated:?}");
         }
     }
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_number_changes_once_all_pins_have_ended() {
     let queue = queue();
     let one = process(Topology::Server, &queue, None).await;
     let four = process(Topology::Server, &queue, Some(4)).await;
-    let pinned = job(&queue, None, Due::NOW).remember(Duration::from_millis(1));
-    one.schedule(vec![pinned]).await.unwrap();
+    let briefly = job(&queue, None, Due::NOW).remember(Duration::from_millis(1));
+    one.schedule(vec![briefly]).await.unwrap();
     settle(&one, &claim(&one, &queue, 1).await, &Verdict::Done).await;
-    let start = Instant::now();
-    while let Err(error) = four.schedule(vec![job(&queue, None, LATER)]).await {
-        assert!(error.kind() == ErrorKind::Config && start.elapsed() < TEST_TIMEOUT, "{error}");
-    }
+    wait_until("the number changes", async || {
+        four.schedule(vec![job(&queue, None, HOUR)]).await.is_ok()
+    })
+    .await;
     purge(&four, &queue).await;
 }
 
@@ -251,13 +235,13 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
         for shards in [None, Some(4)] {
             let queue = queue();
             let user = process(topology, &queue, shards).await;
-            user.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+            user.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
             purge(&user, &queue).await;
             let tags = match shards {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),
             };
-            // Step 1 of change 2 closes a partition with this marker; see
+            // Step 1 of change 2 closes a partition with this marker: see
             // scripts/library/access.lua.
             for tag in &tags {
                 let leases = format!("{{{tag}}}:lease:{queue}");
@@ -278,10 +262,9 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stored_layout_that_cannot_be_parsed_is_refused() {
     let queue = queue();
-    let meta = format!("{{dq}}:meta:{queue}");
-    shared_redis().command(&["HSET", &meta, "layout", "1:4"]);
+    shared_redis().command(&["HSET", &format!("{{dq}}:meta:{queue}"), "layout", "1:4"]);
     let four = process(Topology::Server, &queue, Some(4)).await;
-    let error = four.schedule(vec![job(&queue, None, LATER)]).await.unwrap_err();
+    let error = four.schedule(vec![job(&queue, None, HOUR)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("\"1:4\"") && error.remedy_text().is_some(), "{error}");
 }

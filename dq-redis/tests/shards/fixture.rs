@@ -1,4 +1,4 @@
-//! Servers, backends with different settings, and shared calls.
+//! Servers, backends with different settings, and calls on queues with new names.
 //!
 //! A *process* in these tests is a separate backend: processes share only the server.
 
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, ErrorKind,
-    JobKey, JobRef, JobState, JobView, LeasedJob, NewJob, Operation, QueueName, QueueStats, Result,
-    Settled, Settlement, SystemClock, Verdict, Want,
+    Backend, Clock, Due, Entropy, ErrorKind, JobKey, JobState, LeasedJob, NewJob, QueueName,
+    QueueStats, Result, Settled, Settlement, SystemClock, Verdict,
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster, shared_redis};
+use dq_testkit::fixture::claim_for;
 
-pub(crate) const LATER: Duration = Duration::from_secs(3_600);
+use crate::common::{HOUR, list};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
@@ -70,31 +70,16 @@ pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> 
     job
 }
 
-/// Jobs with the keys 0, 1, … that are due at once.
 pub(crate) fn keyed(queue: &QueueName, count: usize) -> Vec<NewJob> {
     (0..count).map(|n| job(queue, Some(&n.to_string()), Due::NOW)).collect()
-}
-
-pub(crate) fn dead() -> Verdict {
-    Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"))
-}
-
-pub(crate) async fn purge(process: &RedisBackend, queue: &QueueName) -> u64 {
-    process.operate(Operation::Purge { queue }).await.unwrap().affected
 }
 
 pub(crate) async fn stats(process: &RedisBackend, queue: &QueueName) -> QueueStats {
     process.stats(std::slice::from_ref(queue)).await.unwrap().remove(0)
 }
 
-pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
-    JobRef::new(queue.clone(), JobKey::new(key).unwrap())
-}
-
 pub(crate) async fn claim(process: &RedisBackend, queue: &QueueName, max: usize) -> Vec<LeasedJob> {
-    let wants = [Want::new(queue.clone(), max, LATER)];
-    let params = ClaimParams::new(&wants, max, "test");
-    process.claim(params).await.unwrap().jobs
+    claim_for(process, &[queue.as_str()], max, HOUR).await.unwrap().jobs
 }
 
 pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict: &Verdict) {
@@ -102,27 +87,6 @@ pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict:
     let settlements: Vec<_> = taken.iter().map(settlement).collect();
     let answers = process.settle(&settlements).await.unwrap();
     assert_eq!(answers, vec![Settled::Accepted; taken.len()]);
-}
-
-pub(crate) async fn list(
-    process: &RedisBackend,
-    queue: &QueueName,
-    state: JobState,
-    limit: usize,
-) -> Vec<JobView> {
-    let (mut jobs, mut after) = (Vec::new(), None);
-    loop {
-        let page = process
-            .browse(BrowseParams::new(queue, state).after(after).limit(limit).payloads(true))
-            .await
-            .unwrap();
-        assert!(page.jobs.len() <= limit);
-        jobs.extend(page.jobs);
-        after = page.next;
-        if after.is_none() {
-            return jobs;
-        }
-    }
 }
 
 pub(crate) async fn live_by_key(
@@ -138,8 +102,7 @@ pub(crate) async fn live_by_key(
     live
 }
 
-/// The call must have failed because the queue's shard count differs from the settings. The error
-/// must name the queue, both counts and the remedy.
+/// The error must name the queue, both counts and the remedy.
 #[track_caller]
 pub(crate) fn assert_refused<T>(answer: Result<T>, queue: &QueueName, stored: u16, setting: u16) {
     let Err(error) = answer else { panic!("the call succeeded") };

@@ -1,16 +1,14 @@
-//! The shard in which a queue's jobs are stored, found and listed. A queue without shards stores
-//! nothing about shards.
+//! The behaviour suite tests calls of processes with equal settings; here they differ.
 
 use dq_core::{
-    Backend, Cancelled, Due, JobRef, JobState, LeasedJob, NewJob, OnConflict, Operation, QueueName,
-    Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Timestamp, Verdict,
+    Backend, Cancelled, Due, JobRef, JobState, NewJob, Operation, QueueName, Renewal, Renewed,
+    Reschedule, Rescheduled, Scheduled, Timestamp, Verdict,
 };
-use dq_redis::RedisBackend;
 use dq_servers::{Redis, Reply, shared_redis};
 
+use crate::common::{HOUR, by_key, command_calls, dead, list, purge, replay_all};
 use crate::shards::fixture::{
-    LATER, Topology, by_key, claim, cluster, dead, job, keyed, list, process, purge, queue, settle,
-    stats,
+    Topology, claim, cluster, job, keyed, process, process_at, queue, settle, stats,
 };
 
 fn keys(server: &Redis, queue: &QueueName) -> Vec<String> {
@@ -32,6 +30,20 @@ async fn shards_are_on_several_nodes() {
     settle(&sixteen, &taken, &Verdict::Done).await;
 }
 
+#[tokio::test]
+async fn a_claim_from_the_shards_of_a_single_server_is_one_call_for_the_oldest_jobs() {
+    let (server, queue) = (Redis::start(), queue());
+    let four = process_at(server.url(), &queue, Some(4)).await;
+    let due = |n: i64| Due::At(Timestamp::from_millis(n));
+    four.schedule((0..40).map(|n| job(&queue, None, due(n))).collect()).await.unwrap();
+    claim(&four, &queue, 1).await;
+    let before = command_calls(&server)["evalsha"];
+    let taken = claim(&four, &queue, 9).await;
+    assert_eq!(command_calls(&server)["evalsha"] - before, 1);
+    let dues: Vec<_> = taken.iter().map(|leased| leased.job.due.as_millis()).collect();
+    assert_eq!(dues, (1..10).collect::<Vec<_>>());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_queue_with_shards_stores_its_layout() {
     // `1/4`: the first layout change, to four shards.
@@ -40,7 +52,7 @@ async fn only_a_queue_with_shards_stores_its_layout() {
     {
         let queue = queue();
         let process = process(Topology::Server, &queue, shards).await;
-        process.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
+        process.schedule(vec![job(&queue, Some("k"), HOUR)]).await.unwrap();
         let stored = shared_redis().command(&["HGET", &format!("{{dq}}:meta:{queue}"), "layout"]);
         assert_eq!(if stored.is_nil() { String::new() } else { stored.text() }, layout);
         let mut due = keys(shared_redis(), &queue);
@@ -51,127 +63,70 @@ async fn only_a_queue_with_shards_stores_its_layout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn listings_merge_shards_in_order() {
-    for topology in [Topology::Server, Topology::Cluster] {
-        let queue = queue();
-        let two = process(topology, &queue, Some(2)).await;
-        // 37 due times for 2000 jobs, so that pages end between jobs with equal times.
-        let due = |n: i64| Due::At(Timestamp::from_millis(4_000_000_000_000 + n % 37));
-        let jobs: Vec<_> = (0..2_000).map(|n| job(&queue, None, due(n))).collect();
-        two.schedule(jobs).await.unwrap();
-        let all = list(&two, &queue, JobState::Scheduled, 1000).await;
-        assert_eq!(all.len(), 2_000);
-        assert!(all.is_sorted_by_key(|view| view.job.due));
-        for limit in [7, 100, 999] {
-            assert_eq!(list(&two, &queue, JobState::Scheduled, limit).await, all, "{limit}");
-        }
-        purge(&two, &queue).await;
+    let queue = queue();
+    let two = process(Topology::Cluster, &queue, Some(2)).await;
+    // 37 due times for 2000 jobs, so that pages end between jobs with equal times.
+    let due = |n: i64| Due::At(Timestamp::from_millis(4_000_000_000_000 + n % 37));
+    two.schedule((0..2_000).map(|n| job(&queue, None, due(n))).collect()).await.unwrap();
+    let all = list(&two, &queue, JobState::Scheduled, 1000).await;
+    assert_eq!(all.len(), 2_000);
+    assert!(all.is_sorted_by_key(|view| view.job.due));
+    for page_length in [7, 999] {
+        let listed = list(&two, &queue, JobState::Scheduled, page_length).await;
+        assert_eq!(listed, all, "{page_length}");
     }
+    purge(&two, &queue).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_only_claims_uses_the_stored_number() {
-    for topology in [Topology::Server, Topology::Cluster] {
-        let queue = queue();
-        let runner = process(topology, &queue, None).await;
-        assert!(claim(&runner, &queue, 9).await.is_empty());
-        let four = process(topology, &queue, Some(4)).await;
-        four.schedule((0..40).map(|_| job(&queue, None, Due::NOW)).collect()).await.unwrap();
-        let taken = claim(&runner, &queue, 100).await;
-        assert_eq!(taken.len(), 40);
-        settle(&runner, &taken, &Verdict::Done).await;
-    }
-}
-
-/// Each call finds jobs stored by another process, by key and by id, with and without a configured
-/// shard count.
+/// The process `four` has the shard count in its settings, `other` has not.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_finds_jobs_in_their_shards() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let four = process(topology, &queue, Some(4)).await;
-        let jobs = later(&queue);
-        four.schedule(jobs.clone()).await.unwrap();
         let other = process(topology, &queue, None).await;
-        for process in [&other, &four] {
-            lookups_find_jobs(process, &queue, &jobs).await;
+        assert!(claim(&other, &queue, 9).await.is_empty());
+        let jobs: Vec<NewJob> = keyed(&queue, 40).into_iter().map(|job| job.due(HOUR)).collect();
+        four.schedule(jobs.clone()).await.unwrap();
+
+        for job in &jobs {
+            let by_id = JobRef::new(queue.clone(), job.id);
+            assert!(other.get(&by_id).await.unwrap().is_some());
+            let by_key = JobRef::new(queue.clone(), job.key.clone().unwrap());
+            assert_eq!(other.get(&by_key).await.unwrap().unwrap().job.id, job.id);
         }
-        changes_find_waiting_jobs(&four, &other, &queue).await;
-        let taken = renewals_and_settlements_find_leases(&four, &other, &queue).await;
-        operations_find_dead_jobs(&four, &other, &queue, &taken).await;
+        let kept = other.schedule(keyed(&queue, 40)).await.unwrap();
+        assert!(kept.iter().all(|answer| matches!(answer, Scheduled::Kept(_))), "{kept:?}");
+
+        // Waiting jobs: all are made due but the one with key 0, which is cancelled.
+        let due_now = |n: i32| Reschedule { job: by_key(&queue, &n.to_string()), due: Due::NOW };
+        let moved = other.reschedule(&(1..40).map(due_now).collect::<Vec<_>>()).await.unwrap();
+        assert!(moved.iter().all(|answer| matches!(answer, Rescheduled::Moved(_))), "{moved:?}");
+        let targets = [by_key(&queue, "0"), by_key(&queue, "none")];
+        let cancelled = other.cancel(&targets).await.unwrap();
+        assert_eq!(cancelled, [Cancelled::Cancelled, Cancelled::NotFound]);
+
+        // Each process finds the other's leases.
+        let taken = claim(&four, &queue, 100).await;
+        assert_eq!(taken.len(), 39);
+        let renewals: Vec<_> =
+            taken.iter().map(|leased| Renewal::new(leased.lease(), HOUR * 2)).collect();
+        let renewed = other.renew(&renewals).await.unwrap();
+        assert!(renewed.iter().all(|answer| matches!(answer, Renewed::Until(_))));
+        settle(&other, &taken[..20], &dead()).await;
+        settle(&other, &taken[20..], &Verdict::Done).await;
+
+        // Dead jobs: two are removed, and one has a key with a live job.
+        let key = taken[0].job.key.clone().unwrap();
+        let again = job(&queue, Some(key.as_str()), HOUR);
+        assert!(other.schedule(vec![again]).await.unwrap()[0].is_stored());
+        let removed = [taken[1].job.id, taken[2].job.id];
+        let remove = Operation::Remove { queue: &queue, jobs: &removed };
+        assert_eq!(other.operate(remove).await.unwrap().affected, 2);
+        assert_eq!(replay_all(&other, &queue).await, 17);
+        let stats = stats(&other, &queue).await;
+        assert_eq!((stats.ready, stats.scheduled, stats.dead), (17, 1, 1), "{stats:?}");
+        assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
+        assert_eq!(purge(&other, &queue).await, 19);
     }
-}
-
-/// Jobs with the keys 0 to 39.
-fn later(queue: &QueueName) -> Vec<NewJob> {
-    keyed(queue, 40).into_iter().map(|job| job.due(LATER)).collect()
-}
-
-async fn lookups_find_jobs(process: &RedisBackend, queue: &QueueName, jobs: &[NewJob]) {
-    for job in jobs {
-        let by_id = JobRef::new(queue.clone(), job.id);
-        assert!(process.get(&by_id).await.unwrap().is_some());
-        let by_key = JobRef::new(queue.clone(), job.key.clone().unwrap());
-        assert_eq!(process.get(&by_key).await.unwrap().unwrap().job.id, job.id);
-    }
-    let kept = process.schedule(later(queue)).await.unwrap();
-    assert!(kept.iter().all(|answer| matches!(answer, Scheduled::Kept(_))), "{kept:?}");
-}
-
-/// Makes all jobs due now, and cancels the one with key 0.
-async fn changes_find_waiting_jobs(four: &RedisBackend, other: &RedisBackend, queue: &QueueName) {
-    let replacing: Vec<_> =
-        keyed(queue, 40).into_iter().map(|job| job.on_conflict(OnConflict::Replace)).collect();
-    let replaced = other.schedule(replacing).await.unwrap();
-    assert!(replaced.iter().all(|answer| matches!(answer, Scheduled::Replaced(_))));
-    let moved = Reschedule { job: by_key(queue, "0"), due: Due::After(LATER) };
-    let answer = other.reschedule(&[moved]).await.unwrap();
-    assert!(matches!(answer[..], [Rescheduled::Moved(_)]), "{answer:?}");
-    let cancelled = four.cancel(&[by_key(queue, "0"), by_key(queue, "none")]).await.unwrap();
-    assert_eq!(cancelled, [Cancelled::Cancelled, Cancelled::NotFound]);
-}
-
-/// Claims the 39 jobs left and makes the first 20 dead. Returns all of them.
-async fn renewals_and_settlements_find_leases(
-    four: &RedisBackend,
-    other: &RedisBackend,
-    queue: &QueueName,
-) -> Vec<LeasedJob> {
-    let taken = claim(four, queue, 100).await;
-    assert_eq!(taken.len(), 39);
-    let renewals: Vec<_> =
-        taken.iter().map(|leased| Renewal::new(leased.lease(), LATER * 2)).collect();
-    for process in [four, other] {
-        let answers = process.renew(&renewals).await.unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Renewed::Until(_))));
-    }
-    settle(other, &taken[..20], &dead()).await;
-    settle(other, &taken[20..], &Verdict::Done).await;
-    taken
-}
-
-async fn operations_find_dead_jobs(
-    four: &RedisBackend,
-    other: &RedisBackend,
-    queue: &QueueName,
-    taken: &[LeasedJob],
-) {
-    let key = taken[0].job.key.clone().unwrap();
-    let again = job(queue, Some(key.as_str()), LATER);
-    assert!(other.schedule(vec![again]).await.unwrap()[0].is_stored());
-    let dead: Vec<_> = list(other, queue, JobState::Dead, 9).await;
-    assert_eq!(dead.len(), 20);
-    let removed = [taken[1].job.id, taken[2].job.id];
-    let remove = Operation::Remove { queue, jobs: &removed };
-    assert_eq!(other.operate(remove).await.unwrap().affected, 2);
-    let replay = Operation::Replay {
-        queue,
-        jobs: &dq_testkit::fixture::dead_ids(four, queue).await[..],
-        due: Due::NOW,
-    };
-    // 20 dead jobs without the two removed ones and the one whose key has a live job.
-    assert_eq!(four.operate(replay).await.unwrap().affected, 17);
-    let stats = stats(other, queue).await;
-    assert_eq!((stats.ready, stats.scheduled, stats.dead), (17, 1, 1), "{stats:?}");
-    assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
-    assert_eq!(purge(other, queue).await, 19);
 }

@@ -10,9 +10,8 @@ use dq_core::{
 };
 use dq_redis::RedisBackend;
 
-use crate::shards::fixture::{
-    LATER, Topology, by_key, claim, dead, job, live_by_key, process, purge, queue, settle, stats,
-};
+use crate::common::{HOUR, by_key, dead, purge};
+use crate::shards::fixture::{Topology, claim, job, live_by_key, process, queue, settle, stats};
 
 const KEYS: usize = 60;
 const ROUNDS: usize = 5;
@@ -22,8 +21,8 @@ async fn a_key_is_live_once_on_a_server_and_a_cluster() {
     tokio::join!(a_key_is_live_once(Topology::Server), a_key_is_live_once(Topology::Cluster));
 }
 
-/// Processes with different counts begin to schedule the same keys in an empty queue. One count
-/// wins, processes with another count get errors, and each key is created once.
+/// Processes begin to schedule the same keys in an empty queue. One count wins, processes with
+/// another count get errors, and each key is created once.
 async fn a_key_is_live_once(topology: Topology) {
     let queue = queue();
     let observer = process(topology, &queue, None).await;
@@ -39,7 +38,7 @@ async fn a_key_is_live_once(topology: Topology) {
                     let n = (turn + number * 13) % KEYS;
                     let on_conflict =
                         if n.is_multiple_of(3) { OnConflict::Replace } else { OnConflict::Keep };
-                    let new = job(&queue, Some(&format!("k{n}")), LATER);
+                    let new = job(&queue, Some(&format!("k{n}")), HOUR);
                     let key = new.key.clone().unwrap();
                     match process.schedule(vec![new.on_conflict(on_conflict)]).await {
                         Ok(answers) => match answers[0] {
@@ -109,7 +108,6 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     for (number, shards) in [3, 1, 5, 2].into_iter().cycle().take(CHANGES).enumerate() {
         let changer = process(topology, &queue, Some(shards)).await;
         let mut turns = 0;
-        // The first call on the empty queue changes the count; later calls race like the users.
         while turns < 5 {
             assert!(Instant::now() < deadline, "change {number} does not succeed");
             match hold_key(&changer, &queue, &holders).await {
@@ -127,14 +125,14 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
 }
 
-/// Schedules a job unless the key is live, then cancels the job it created. `holders` counts the
-/// processes in between. Returns whether it created a job.
+/// `holders` counts the processes between creating and cancelling. Returns whether this call
+/// created a job.
 async fn hold_key(
     process: &RedisBackend,
     queue: &QueueName,
     holders: &AtomicUsize,
 ) -> dq_core::Result<bool> {
-    let new = job(queue, Some("key"), LATER);
+    let new = job(queue, Some("key"), HOUR);
     let answer = process.schedule(vec![new.clone()]).await?[0];
     if !matches!(answer, Scheduled::Created(_)) {
         assert!(matches!(answer, Scheduled::Kept(_)), "{answer:?}");
@@ -157,7 +155,6 @@ async fn replays_race_with_producers_on_a_server_and_a_cluster() {
     );
 }
 
-/// Replays dead jobs while their keys are scheduled: each key becomes live once.
 async fn replays_race_with_producers(topology: Topology) {
     let queue = queue();
     let three = process(topology, &queue, Some(3)).await;
@@ -171,13 +168,12 @@ async fn replays_race_with_producers(topology: Topology) {
     let create = async |keys: std::ops::Range<usize>| {
         let mut created = 0;
         for n in keys {
-            let new = job(&queue, Some(&format!("k{n}")), LATER);
+            let new = job(&queue, Some(&format!("k{n}")), HOUR);
             created += u64::from(three.schedule(vec![new]).await.unwrap()[0].is_stored());
         }
         created
     };
-    // Some keys are taken before the replays begin, and one is left until they end, so both sides
-    // get some.
+    // Both sides get some keys: some are taken before the replays begin, and one is left.
     let mut created = create(0..KEYS / 3).await;
     let operators = [None, Some(3)].map(|shards| {
         let queue = queue.clone();
@@ -186,7 +182,7 @@ async fn replays_race_with_producers(topology: Topology) {
             let replay = Operation::Replay {
                 queue: &queue,
                 jobs: &dq_testkit::fixture::dead_ids(&process, &queue).await[..],
-                due: LATER.into(),
+                due: HOUR.into(),
             };
             process.operate(replay).await.unwrap().affected
         })

@@ -5,7 +5,7 @@ use crate::redis::server::Redis;
 
 const SLOTS: usize = 16_384;
 
-/// A Redis cluster of primaries that share all slots evenly. Dropping it ends them.
+/// Redis primaries that share all slots evenly. Dropping it ends them.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<Redis>,

@@ -85,7 +85,6 @@ impl RedisOptions {
         redis
     }
 
-    /// Prepares a server with its own directory and port.
     fn create(&self) -> Redis {
         let watchdog = Watchdog::start("dq-redis-");
         let port = if self.cluster { port::free_with_bus() } else { port::free() };
@@ -146,7 +145,7 @@ impl RedisOptions {
 }
 
 impl Redis {
-    /// Starts a server that keeps nothing on disk, and waits until it is ready.
+    /// Starts a server that keeps nothing on disk.
     pub fn start() -> Self {
         Self::options().start()
     }
@@ -157,9 +156,7 @@ impl Redis {
     }
 }
 
-/// Returns a server for all tests in this process.
-///
-/// Use your own keys. The server starts at first use and ends with the process.
+/// Returns a server for all tests in this process. Use your own keys.
 pub fn shared_redis() -> &'static Redis {
     static SHARED: OnceLock<Redis> = OnceLock::new();
     SHARED.get_or_init(Redis::start)

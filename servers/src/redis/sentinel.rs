@@ -6,9 +6,8 @@ use crate::process::retry;
 use crate::redis::server::Redis;
 use crate::resp::Reply;
 
-/// A Redis Sentinel that monitors one primary with a quorum of 1.
-///
-/// It fails over when the primary has not replied for five seconds. Dropping it ends it.
+/// A Redis Sentinel for one primary, with a quorum of 1. It fails over when the primary has not
+/// replied for five seconds.
 #[derive(Debug)]
 pub struct Sentinel {
     server: Redis,
@@ -16,10 +15,8 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a Sentinel that monitors `primary` under `name`.
-    ///
-    /// When this returns, it knows the primary and its connected replicas. It discovers later
-    /// replicas within ten seconds.
+    /// Starts a Sentinel that monitors `primary` under `name`. It knows the primary and its
+    /// connected replicas, and discovers later replicas within ten seconds.
     pub fn start(primary: &Redis, name: &str) -> Self {
         let options = Redis::options().sentinel();
         let mut options = options

@@ -8,9 +8,8 @@ use crate::tls;
 
 pub(super) const SOCKET: &str = "redis.sock";
 
-/// A private Redis server on a free port of 127.0.0.1, with its own directory.
-///
-/// It ends, and its directory vanishes, when you drop it or when this process ends.
+/// A private Redis server on a free port of 127.0.0.1. Dropping it ends it and deletes its
+/// directory.
 #[derive(Debug)]
 pub struct Redis {
     pub(super) process: Process,
@@ -37,12 +36,12 @@ impl Redis {
         self.port
     }
 
-    /// Returns the Unix socket, on which every server also listens.
+    /// Returns the Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.dir().join(SOCKET)
     }
 
-    /// Returns the CA certificate that clients must trust, as PEM. Requires
+    /// Returns the CA certificate that clients must trust. Requires
     /// [`RedisOptions::tls`](crate::RedisOptions::tls).
     pub fn ca(&self) -> PathBuf {
         self.dir().join(tls::CA_CERTIFICATE)
@@ -57,8 +56,7 @@ impl Redis {
         }
     }
 
-    /// Sends a command on a new connection and returns the reply, which may be an error. Panics
-    /// after 120 s.
+    /// Sends a command on a new connection. Panics after 120 s.
     #[track_caller]
     pub fn command(&self, arguments: &[&str]) -> Reply {
         self.connect().command(arguments)

@@ -42,9 +42,18 @@ impl Peer {
     /// On a busy machine, Redisson 3.20 sometimes fails at its first subscription and does not
     /// recover; then another process starts.
     pub(crate) async fn start(version: Version, redis_port: u16) -> Self {
+        Self::start_with_prefix(version, redis_port, None).await
+    }
+
+    /// As [`start`](Self::start). A `NameMapper` puts the prefix before all names.
+    pub(crate) async fn start_with_prefix(
+        version: Version,
+        redis_port: u16,
+        prefix: Option<&str>,
+    ) -> Self {
         const MAX_ATTEMPTS: usize = 4;
         for attempt in 1..=MAX_ATTEMPTS {
-            let peer = launch(version, redis_port).await;
+            let peer = launch(version, redis_port, prefix).await;
             match peer.queue("subscribed", Codec::String).try_ask::<Json>("open").await {
                 Ok(_) => return peer,
                 Err(why) if why.contains("subscription lock") => {
@@ -74,7 +83,7 @@ impl Peer {
     }
 }
 
-async fn launch(version: Version, redis_port: u16) -> Peer {
+async fn launch(version: Version, redis_port: u16, prefix: Option<&str>) -> Peer {
     let built = tokio::task::spawn_blocking(move || build::build(version)).await.unwrap();
     let directory = built.unwrap_or_else(|error| panic!("{error}"));
     let class_path =
@@ -84,6 +93,7 @@ async fn launch(version: Version, redis_port: u16) -> Peer {
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
         .args(["-cp", &class_path, "interop.Main"])
         .arg(format!("127.0.0.1:{redis_port}"))
+        .args(prefix)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -1,4 +1,4 @@
-//! Detects which codec wrote an unreadable payload, so that the error can name the codec to choose.
+//! Detects which codec wrote an unreadable payload: the error names the codec to choose.
 
 use dq_core::Error;
 
@@ -20,6 +20,7 @@ fn is_text(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t'))
 }
 
+/// Returns a guess at the format, and the remedy.
 fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
     match bytes {
         [] => ("it is empty", "choose the codec `string`, or `raw` to handle it yourself"),
@@ -48,12 +49,11 @@ fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
         [0x02 | 0x03 | 0x05 | 0x09 | 0x0a, ..] => {
             ("it looks like a plain value of Kryo5Codec", "choose the codec `kryo5`")
         }
-        // Before FST, because its tags also begin UTF-8 characters.
+        // Text is tried before FST, whose tags also begin UTF-8 characters.
         _ if std::str::from_utf8(bytes).is_ok_and(is_text) => {
             ("it is text", "choose the codec `string`")
         }
-        // FST's tags: 0 for an object, and -19 to -1 for null, strings, numbers, arrays and the
-        // like.
+        // FST's tags: 0 for an object, and -19 to -1 for null, strings, numbers and arrays.
         [0x00 | 0xed..=0xff, ..] => ("it looks like the format of FstCodec", CHANGE_JAVA),
         _ => ("its format is unknown", "choose the codec `raw` and decode it yourself"),
     }

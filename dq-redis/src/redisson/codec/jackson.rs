@@ -3,8 +3,8 @@
 //! An object has its class under `@class`. Values whose type JSON does not show (lists, dates, long
 //! integers without a declared field) are pairs like `["java.lang.Long", 42]`. Decoding removes
 //! both. Encoding adds them to objects, lists, and integers beyond 32 bits outside fields, where
-//! the JSON alone shows the type. It keeps class names in the payload, so an application can name
-//! any class.
+//! the JSON alone shows the type. Encoding keeps class names in the payload, so an application can
+//! name any class.
 //!
 //! A first element that looks like a Java class marks a pair. So a list of two strings without a
 //! pair around it is mistaken for one if its first string looks like a class.
@@ -20,7 +20,7 @@ use super::json_tree::{CLASS_FIELD, array, fields, items, object, parse, quoted}
 
 const LIST: &str = "java.util.ArrayList";
 
-/// Maximum nesting depth, the same as serde_json's limit.
+/// The same as serde_json's limit.
 const MAX_DEPTH: usize = 128;
 
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
@@ -62,15 +62,15 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
     }
 }
 
-/// A value's position; Jackson requires types by position.
+/// The position decides whether Jackson requires a type.
 #[derive(Clone, Copy)]
 enum Position<'a> {
     Top {
         class: Option<&'a str>,
     },
-    /// A field. A bare number fits a primitive or final type (`long`, `int`, `Integer`, `double`).
-    /// For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a pair, which only the
-    /// application can write: `"id": ["java.lang.Long", 42]`.
+    /// A field of an object. A bare number fits a primitive or final type (`long`, `int`, `Integer`,
+    /// `double`). For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a pair, which
+    /// only the application can write: `"id": ["java.lang.Long", 42]`.
     Field,
     Element,
 }
@@ -137,12 +137,12 @@ fn next_level(depth: usize) -> Result<usize> {
     })
 }
 
-/// Java's `contains` and `remove` compare bytes, so a `Long` must look as Java writes it.
+/// Whether Java writes this number as a `Long`. Java's `contains` and `remove` compare bytes.
 fn is_long(number: &str) -> bool {
     number.parse::<i64>().is_ok_and(|number| i32::try_from(number).is_err())
 }
 
-/// The class (as JSON) and value of a pair like `["java.util.Date", 1700000000000]`.
+/// Returns class (as JSON) and value of a pair like `["java.util.Date", 1700000000000]`.
 fn as_pair<'a>(items: &[&'a RawValue]) -> Option<(&'a str, &'a str)> {
     let [class, value] = items else { return None };
     let name = serde_json::from_str::<String>(class.get()).ok()?;
@@ -176,29 +176,13 @@ mod tests {
         String::from_utf8(out.into()).unwrap()
     }
 
+    // `golden.rs` tests payloads of real clients.
     #[test]
     fn class_names_are_removed() {
-        // From JsonJacksonCodec with Jackson 2.14.
         for (java, json) in [
-            (r#""hello""#, r#""hello""#),
-            (r#"["java.lang.Long",42]"#, "42"),
-            ("42", "42"),
-            ("true", "true"),
-            ("1.5", "1.5"),
-            (r#"{"@class":"java.util.HashMap","k":1}"#, r#"{"k":1}"#),
-            (
-                r#"{"@class":"pkg.Order","amount":1.5,"created":["java.util.Date",1700000000000],"id":42}"#,
-                r#"{"amount":1.5,"created":1700000000000,"id":42}"#,
-            ),
-            (r#"["java.util.ArrayList",["a",["java.lang.Long",1]]]"#, r#"["a",1]"#),
-            (r#"["[B","aGVsbG8="]"#, r#""aGVsbG8=""#),
-            // Fields of type String[], which is final, and int[].
+            // The fields have the types String[], which is final, and int[].
             (r#"{"@class":"a.B","s":["x","y"],"i":[1,2]}"#, r#"{"s":["x","y"],"i":[1,2]}"#),
-            (
-                r#"["java.util.ArrayList",[{"@class":"a.B","n":["java.util.ArrayList",[]]}]]"#,
-                r#"[{"n":[]}]"#,
-            ),
-            // A list whose first element looks like a class.
+            // The first element of the list looks like a class.
             (r#"["java.util.ArrayList",["java.lang.Long","x"]]"#, r#"["java.lang.Long","x"]"#),
             (r#"["java.math.BigInteger",123456789012345678901234]"#, "123456789012345678901234"),
         ] {
@@ -216,11 +200,9 @@ mod tests {
             ),
             ("{}", r#"{"@class":"pkg.Order"}"#),
             (r#"{"id":1,"@class":"pkg.Other"}"#, r#"{"@class":"pkg.Other","id":1}"#),
-            (r#""hello""#, r#""hello""#),
             ("42", "42"),
             ("2147483648", r#"["java.lang.Long",2147483648]"#),
             ("-2147483649", r#"["java.lang.Long",-2147483649]"#),
-            ("1.5", "1.5"),
             ("null", "null"),
             (
                 r#"["a",1,3000000000]"#,

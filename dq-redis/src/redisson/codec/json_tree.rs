@@ -33,8 +33,8 @@ pub(super) fn array(
     mut each: impl FnMut(&str, &mut String) -> Result<()>,
 ) -> Result<()> {
     out.push('[');
-    for (at, item) in items.iter().enumerate() {
-        if at > 0 {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         each(item.get(), out)?;
@@ -43,7 +43,7 @@ pub(super) fn array(
     Ok(())
 }
 
-/// Writes an object, with `class` (a JSON string) as its first field and `each` for the values.
+/// `class` is a JSON string.
 pub(super) fn object<'a>(
     class: Option<String>,
     fields: impl Iterator<Item = &'a (String, &'a RawValue)>,
@@ -52,11 +52,12 @@ pub(super) fn object<'a>(
 ) -> Result<()> {
     out.push('{');
     if let Some(class) = &class {
-        out.push_str("\"@class\":");
+        out.push_str(&quoted(CLASS_FIELD));
+        out.push(':');
         out.push_str(class);
     }
-    for (at, (name, value)) in fields.enumerate() {
-        if at > 0 || class.is_some() {
+    for (index, (name, value)) in fields.enumerate() {
+        if index > 0 || class.is_some() {
             out.push(',');
         }
         out.push_str(&quoted(name));
@@ -76,8 +77,7 @@ pub(super) fn fields(object: &str) -> Result<Vec<(String, &RawValue)>> {
     Ok(fields)
 }
 
-/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not: only strings
-/// with an unpaired surrogate.
+/// [`parse`] accepts strings with an unpaired surrogate, [`items`] and [`fields`] do not.
 fn unreadable(error: serde_json::Error) -> dq_core::Error {
     codec_error(
         "the payload is JSON with text that is not valid Unicode",

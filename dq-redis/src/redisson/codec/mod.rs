@@ -1,24 +1,22 @@
-//! Codecs for Redisson payloads. Handlers read JSON, so every codec except `raw` translates between
-//! JSON and the Java codec's bytes.
+//! Codecs for Redisson payloads. Every codec except `raw` translates between the handlers' JSON and
+//! the Java codec's bytes.
 
 mod detect;
 mod error;
 mod jackson;
 mod java_class;
-mod json;
 mod json_tree;
 mod kryo5;
 mod kryo5_text;
 mod name;
-mod string;
+mod plain;
 
 use bytes::Bytes;
 use dq_core::Result;
 
 /// The codec that the Java clients of a Redisson queue use.
 ///
-/// In settings, write its name, for some codecs with a class: `"jackson:com.example.Order"`. Or
-/// write a table: `{ type = "jackson", class = "com.example.Order" }`.
+/// In settings, write its name, for some codecs with a class: `"jackson:com.example.Order"`.
 ///
 /// ```
 /// use dq_redis::Codec;
@@ -62,8 +60,8 @@ impl Codec {
     pub fn encode(&self, payload: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(payload.clone()),
-            Self::Text => string::encode(payload),
-            Self::Json => json::encode(payload),
+            Self::Text => plain::encode_string(payload),
+            Self::Json => plain::encode_json(payload),
             Self::Jackson { class } => jackson::encode(payload, class.as_deref()),
             Self::Kryo5 { class } => kryo5::encode(payload, class.as_deref()),
         }
@@ -78,8 +76,8 @@ impl Codec {
     pub fn decode(&self, bytes: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(bytes.clone()),
-            Self::Text => string::decode(bytes),
-            Self::Json => json::decode(bytes),
+            Self::Text => plain::decode_string(bytes),
+            Self::Json => plain::decode_json(bytes),
             Self::Jackson { .. } => jackson::decode(bytes),
             Self::Kryo5 { .. } => kryo5::decode(bytes),
         }
@@ -91,7 +89,7 @@ impl Codec {
 mod tests {
     use super::*;
 
-    /// `golden.rs` has payloads of real clients.
+    // `golden.rs` tests payloads of real clients.
     #[test]
     fn text_and_json_pass_and_other_payloads_are_refused_with_the_codec_to_choose() {
         for (codec, java, json) in [
@@ -105,6 +103,7 @@ mod tests {
             assert_eq!(codec.decode(&java).unwrap(), json, "{codec:?}");
             assert_eq!(codec.encode(&json).unwrap(), java, "{codec:?}");
         }
+
         let error = |answer: Result<Bytes>| {
             let error = answer.unwrap_err();
             assert!(!format!("{error:?}").contains("secret"), "{error:?}");

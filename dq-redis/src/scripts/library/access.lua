@@ -79,7 +79,7 @@ local function requeue_expired(partition, access)
   end
   redis.call('ZCARD', partition.due)
   redis.call('ZCARD', partition.quarantine)
-  -- ZREM first, since it takes no memory: a server out of memory then allows the other writes.
+  -- ZREM comes first, since it takes no memory: a server out of memory then allows the other writes.
   redis.call('ZREM', partition.lease, unpack(expired))
   for i, handle in ipairs(expired) do
     if not has_record[i] then

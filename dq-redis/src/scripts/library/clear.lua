@@ -1,10 +1,11 @@
--- Removes waiting and dead jobs (with `redisson`: native jobs): at most `limit`, or at most 8 if
--- records may be large. An entry that is no job is deleted and counted, too. Returns the limit that
--- applied, and the number of jobs removed. The script calls flush_ended afterwards.
+-- Removes waiting and dead jobs: at most `limit`, or at most 8 if records may be large. An entry that
+-- is no job is deleted and counted, too. Returns the limit that applied, and the number of jobs
+-- removed. The script calls flush_ended afterwards. A layout with waiting jobs in other keys replaces
+-- this function.
 local function clear(partition, limit)
   local removed = 0
   if redis.call('HGET', partition.meta, 'large') then
-    -- Whole records are read, since the keys of the jobs are in them.
+    -- A removal reads whole records, since the keys of the jobs are in them.
     limit = math.min(limit, 8)
   end
   for _, zset in ipairs({ partition.due, partition.dead }) do

@@ -45,8 +45,8 @@ local function add_ended(partition, handle, letter, state, reason)
   end
 end
 
--- As add_ended, for a job that is not leased now and whose record exists. `due` is its due time, or nil
--- for the one in its state. Called before the job is deleted.
+-- Adds a job that is not leased now and whose record exists, as add_ended does. `due` is its due time,
+-- or nil for the one in its state. The caller deletes the job afterwards.
 local function add_ended_unleased(partition, handle, letter, record, due, reason)
   if history_max == 0 and not is_to_be_pinned(record) then
     return
@@ -68,19 +68,21 @@ local function end_unleased(partition, handle, letter, due, reason, is_dead)
   delete_job(partition, handle, is_dead and '' or record_key(record))
 end
 
+-- Makes a sorted set and its hash live for this long, at least.
 local function extend_expiry(milliseconds, zset, hash)
   if redis.call('PTTL', zset) < milliseconds then
-    -- Twice as long, so that not every call writes it.
+    -- The keys live twice as long, so that not every call writes this.
     local text = string.format('%.0f', 2 * milliseconds)
     redis.call('PEXPIRE', zset, text)
     redis.call('PEXPIRE', hash, text)
   end
 end
 
-local function remove_first(zset, hash, n)
-  if n > 0 then
-    redis.call('HDEL', hash, unpack(redis.call('ZRANGE', zset, '0', n - 1)))
-    redis.call('ZREMRANGEBYRANK', zset, '0', n - 1)
+-- Removes the first entries of a sorted set, and the fields of the same names from a hash.
+local function remove_first(zset, hash, count)
+  if count > 0 then
+    redis.call('HDEL', hash, unpack(redis.call('ZRANGE', zset, '0', count - 1)))
+    redis.call('ZREMRANGEBYRANK', zset, '0', count - 1)
   end
 end
 
@@ -88,6 +90,7 @@ end
 -- can add, so that what exceeds the limit shrinks.
 local MAX_FORGOTTEN = 200
 
+-- Forgets pins that have ended.
 local function remove_ended_pins(partition)
   local ended = redis.call('ZCOUNT', partition.unpin, '-inf', now_text)
   remove_first(partition.unpin, partition.pin, math.min(ended, MAX_FORGOTTEN))
@@ -110,7 +113,7 @@ local function flush_ended(partition)
     extend_expiry(longest_pin, partition.unpin, partition.pin)
   end
   if #past_jobs > 0 then
-    -- Not those that would be removed again.
+    -- Jobs that would be removed again are left out.
     local first = math.max(1, #past_jobs + 1 - 2 * history_max)
     redis.call('HSET', partition.past, unpack(past_jobs, first))
     redis.call('ZADD', partition.ended, unpack(ended_at, first))

@@ -1,8 +1,7 @@
--- The parts of a job, which keys.lua describes: records and states. How a job is found and deleted.
--- Totals.
+-- The parts of a job, which keys.lua describes: records and states; how a job is deleted; and totals.
 
 -- A longer record sets `large` in `meta`: later claims there add up the sizes of records before they
--- read them, which takes more commands. (See args.rs.)
+-- read them, which takes more commands. (See key_layout.rs, which has the same number.)
 local LARGE_RECORD = 8192
 
 local HANDLE_BYTES = 14
@@ -17,7 +16,7 @@ local NOTE_BYTES = 27
 local STATE_BYTES = NUMBERS_BYTES + NOTE_BYTES
 local NO_TIME = string.rep('\0', 6)
 
--- Nil if there is no state, or it is too short.
+-- The fields of a stored state. Nil if there is no state, or it is too short.
 local function unpack_state(stored)
   local key_length = stored and string.byte(stored, STATE_BYTES)
   if not key_length or #stored < STATE_BYTES + key_length then
@@ -64,6 +63,7 @@ local function fresh_state(record, due)
   }
 end
 
+-- The stored state of a job that was never leased: see first_note.
 local function first_state(remember, key)
   return string.rep('\0', NUMBERS_BYTES) .. first_note(remember, key)
 end
@@ -89,7 +89,7 @@ local function id_tail(record)
   return string.sub(record, 7, 8)
 end
 
--- The record has a key.
+-- A record without its key, which it has.
 local function without_key(record)
   local flags, length = string.byte(record, 9, 10)
   return string.sub(record, 1, 8) .. string.char(flags - 1) .. string.sub(record, 11 + length)
@@ -101,15 +101,17 @@ local function record_limit(record)
   if flags % 4 < 2 then
     return 0
   end
-  local at = flags % 2 == 1 and 11 + (length or 0) or 10
-  return #record >= at + 3 and struct.unpack('>I4', record, at) or 0
+  local limit_at = flags % 2 == 1 and 11 + (length or 0) or 10
+  return #record >= limit_at + 3 and struct.unpack('>I4', record, limit_at) or 0
 end
 
--- Whether the id of a job is to be pinned, by its record. Such a job has a state from the beginning.
+-- Whether the id of a job is to be pinned, by its record. Such a job has a state before its first
+-- lease, too.
 local function is_to_be_pinned(record)
   return string.byte(record, 9) % 16 >= 8
 end
 
+-- A note with the fields that are copied from the record.
 local function fill_note(note, record)
   return string.sub(note, 1, 12) .. struct.pack('>I4', record_limit(record))
     .. string.sub(record, 1, 8) .. string.sub(note, 25)
@@ -127,21 +129,6 @@ local function note_without_key(note)
     .. string.sub(note, NOTE_BYTES + 1 + string.byte(note, NOTE_BYTES))
 end
 
--- Clients write the accepted time into records, by their estimate of the server's time (see
--- clock.rs). An estimate in the future, or behind by more than this many milliseconds, is
--- corrected.
-local MAX_CLOCK_LAG = 1000
-
--- Replaces the accepted time of records[from … to] unless the client's estimate is good enough.
-local function correct_accepted(records, from, to, estimate)
-  if estimate > now or estimate < now - MAX_CLOCK_LAG then
-    local accepted = struct.pack('>I6', now)
-    for at = from, to do
-      records[at] = accepted .. string.sub(records[at], 7)
-    end
-  end
-end
-
 -- Deletes the record, the state and the key ('' for none) of a job. The caller removes the handle
 -- from `due`, `lease` or `dead`.
 local function delete_job(partition, handle, key)
@@ -152,28 +139,13 @@ local function delete_job(partition, handle, key)
   end
 end
 
--- Gives a waiting job another due time, which is also its first one.
-local function set_due(partition, handle, due)
-  local state = unpack_state(redis.call('HGET', partition.state, handle))
-  redis.call('ZADD', partition.due, due, handle)
-  if state and state.postponed ~= 0 then
-    state.postponed = 0
-    redis.call('HSET', partition.state, handle, pack_state(state))
-  end
-end
-
--- Fails, before anything is written, if a Redis key that the end of a waiting job writes has another
--- type.
+-- Checks the Redis keys that the end of a waiting job writes. Fails before anything is written if one
+-- has another type.
 local function check_types_of_job(partition)
   redis.call('ZCARD', partition.unpin)
   for _, hash in ipairs({ partition.state, partition.key, partition.pin }) do
     redis.call('HSTRLEN', hash, '')
   end
-end
-
--- Whether a live (waiting or leased) job has this key.
-local function key_is_live(partition, key)
-  return redis.call('HSTRLEN', partition.key, key) > 0
 end
 
 -- Adds a number to a total in `meta`, and returns the new total. For 0 it does nothing and returns nil.
@@ -196,18 +168,3 @@ local function add_total(partition, name, number)
   end
 end
 
--- The handle of a job given as 'i' and handle and tail, or as 'k' and a key. Nil if there is no
--- such job. The version of Redisson's queues has a second result: see redisson/java.lua.
-local function find_job(partition, target)
-  local rest = string.sub(target, 2)
-  if string.byte(target) == string.byte('k') then
-    local holder = redis.call('HGET', partition.key, rest)
-    return holder and redis.call('HSTRLEN', partition.job, holder) > 0 and holder or nil
-  end
-  local handle = string.sub(rest, 1, HANDLE_BYTES)
-  local record = redis.call('HGET', partition.job, handle)
-  if record and id_tail(record) == string.sub(rest, HANDLE_BYTES + 1) then
-    return handle
-  end
-  return nil
-end

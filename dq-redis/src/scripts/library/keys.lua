@@ -32,7 +32,7 @@
 -- do not outlive their last entry by long.
 --
 -- The index of queues, `{prefix}:due-queues`, follows the keys of all partitions of a call, unless
--- these are shards or of the Redisson layout:
+-- these are shards, or the layout has no index:
 --   sorted set  key `due` of a partition → when a claim has to look at the partition: not after the
 --               first due time or end of a lease there. If that is not after now, any time up to now
 -- What makes the first due time or end earlier lowers the time in the index. A claim that reads the
@@ -50,7 +50,7 @@
 --
 -- Record: written once, and again only if the job loses its key to another one (see `detach`) or
 -- gets another payload.
---   6 bytes  when the job was accepted, big-endian (see clock.rs)
+--   6 bytes  when the job was accepted, big-endian
 --   2 bytes  the tail of the id
 --   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers, 8 its id is to be pinned,
 --            64 detaches a running job with its key; plus 16 times its conflict policy:
@@ -79,11 +79,22 @@
 --
 -- Pin: 8 bytes end of the pin, 2 bytes tail, 8 bytes due time.
 
-local KEYS_PER_PARTITION = 13
+-- A text before the library names the keys that a layout adds to these 13, and their commands as in
+-- CHEAP_COMMANDS: LAYOUT_KEYS and LAYOUT_COMMANDS. The native layout has none.
+
+local NATIVE_KEYS = 13
+local KEYS_PER_PARTITION = NATIVE_KEYS + #LAYOUT_KEYS
+-- For each key of a partition, in the order of KEYS, a cheap command that fails if the key has
+-- another type.
+local CHEAP_COMMANDS = {
+  'ZCARD', 'HSTRLEN', 'HSTRLEN', 'ZCARD', 'HSTRLEN', 'ZCARD', 'HSTRLEN', 'HSTRLEN', 'ZCARD',
+  'ZCARD', 'HSTRLEN', 'ZCARD', 'HSTRLEN', unpack(LAYOUT_COMMANDS),
+}
 local keys = KEYS
 -- The key of the index of queues; nil if there is none.
 local QUEUE_INDEX = KEYS[#KEYS - #KEYS % KEYS_PER_PARTITION + 1]
--- Scores and Lua's numbers are doubles, exact up to 2^53. Half of it, so that a duration can be added.
+-- The last time. Scores and Lua's numbers are doubles, exact up to 2^53; half of it leaves room for
+-- adding a duration.
 local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')
 local now_micros = clock[1] * 1000000 + clock[2]
@@ -92,13 +103,17 @@ local now = math.floor(now_micros / 1000)
 local now_text = string.format('%.0f', now)
 
 -- The partition number `n`, from 0, of those in KEYS: its keys by name.
-local function partition_at(n, keys_per_partition)
-  local first = n * (keys_per_partition or KEYS_PER_PARTITION)
-  return {
+local function partition_at(n)
+  local first = n * KEYS_PER_PARTITION
+  local partition = {
     due = keys[first + 1], job = keys[first + 2], state = keys[first + 3],
     lease = keys[first + 4], key = keys[first + 5], dead = keys[first + 6],
     reason = keys[first + 7], meta = keys[first + 8], quarantine = keys[first + 9],
     ended = keys[first + 10], past = keys[first + 11], unpin = keys[first + 12],
     pin = keys[first + 13],
   }
+  for i, name in ipairs(LAYOUT_KEYS) do
+    partition[name] = keys[first + NATIVE_KEYS + i]
+  end
+  return partition
 end

@@ -8,15 +8,16 @@ local function leased_state_maker(holder)
   -- Parts of the state of every job that has none yet: attempts, deliveries, losses, milliseconds
   -- postponed, begin of the lease and no pin; then no error, and the length of the name.
   local counts, no_error = pack('>I4I4I4i8', 0, 1, 0, 0) .. since .. NO_TIME, char(0, #holder)
-  -- Of those that have neither a limit of attempts nor a key: what precedes and what follows the
-  -- copy from the record.
+  -- For jobs with neither a limit of attempts nor a key: what precedes and what follows the copy from
+  -- the record.
   local middle, last = counts .. string.rep('\0', 4), no_error .. '\0' .. holder
   -- `stored` is the state before the lease, or false. Returns its numbers, or '' if there is no such
   -- state, and the state with the lease.
   return function(stored, record, token, due)
     local copied = sub(record, 1, 8)
     if not stored then
-      -- Most jobs. The rest of the function would make the same state, in twice the time.
+      -- This branch is for most jobs. The rest of the function would make the same state, in twice the
+      -- time.
       local times = pack('>I8i8', token, due)
       if byte(record, RECORD_BYTES) % 4 == 0 then
         return '', times .. middle .. copied .. last
@@ -47,7 +48,7 @@ local function add_leases(partition, ends, states)
   -- Converts both keys to tables; removed below.
   local long = #states > 2 * MANY_LEASES and string.rep('-', 65)
   if long then
-    -- First, so that the leases are added to a table.
+    -- The long member is the first one, so that the leases are added to a table.
     leases[1], leases[2] = score, long
     redis.call('HSET', partition.state, long, '')
   end
@@ -63,8 +64,8 @@ local function add_leases(partition, ends, states)
   end
 end
 
--- Flag of a record: the job detaches a running job with its key. The highest flag, so `flags >= DETACH`
--- tests it.
+-- The flag of a record whose job detaches a running job with its key. It is the highest flag, so
+-- `flags >= DETACH` tests it.
 local DETACH = 64
 
 -- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a state
@@ -80,12 +81,6 @@ local function due_and_leased(partition, handle)
   if state and state.deliveries > 0 then
     return state.due, state.token ~= 0
   end
-end
-
--- Whether the conflict policy in a record lets its job replace one that is due at `other_due`.
-local function replaces(record, other_due, due)
-  local policy = math.floor(string.byte(record, RECORD_BYTES) / 16) % 4
-  return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
 -- Takes the key from a leased job, for good. The caller gives the key to another job.

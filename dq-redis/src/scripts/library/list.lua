@@ -1,17 +1,9 @@
 -- Parts of listings.
 
--- The sorted set with the jobs in this state, a letter as in browse.lua.
-local function zset_of(partition, state)
-  return ({
-    s = partition.due, r = partition.due, l = partition.lease, d = partition.dead,
-    e = partition.ended,
-  })[state]
-end
-
--- The ranks of the entries to list: at least the first, and less than the second. `at` and `member` are
--- time and member of the last entry of the previous page; nil for the first page. For state 'e' the
--- script has called read_history_limit.
-local function listed_ranks(zset, state, is_descending, at, member)
+-- The ranks of the entries to list: at least the first, and less than the second. `time` and `member`
+-- are those of the last entry of the previous page; nil for the first page. For state 'e' the script
+-- has called read_history_limit.
+local function listed_ranks(zset, state, is_descending, time, member)
   local first, stop = 0, redis.call('ZCARD', zset)
   if state == 's' then
     first = redis.call('ZCOUNT', zset, '-inf', now_text)
@@ -20,10 +12,10 @@ local function listed_ranks(zset, state, is_descending, at, member)
   elseif state == 'e' then
     first = math.min(stop, math.max(0, count_forgotten(zset)))
   end
-  if at and is_descending then
-    stop = math.min(stop, rank_from(zset, at, member))
-  elseif at then
-    first = math.max(first, rank_after(zset, at, member))
+  if time and is_descending then
+    stop = math.min(stop, rank_from(zset, time, member))
+  elseif time then
+    first = math.max(first, rank_after(zset, time, member))
   end
   return first, stop
 end
@@ -50,31 +42,48 @@ local function without_payload(record)
   return is_readable and string.sub(record, 1, 6 + length) or record
 end
 
--- Adds a job with a handle to the reply of a listing. For one that has ended, `record` is the past
--- job.
-local function add_listed(reply, partition, state, handle, at, record, with_payload)
-  local stored, reason = '', ''
-  if state ~= 'e' then
-    stored = redis.call('HGET', partition.state, handle) or ''
-    record = with_payload and record or without_payload(record)
+-- Reads the entries of a page. `page` has the fields state, limit, is_descending, with_payload and,
+-- if a page precedes it, time and position of the last job there: see browse.lua. Returns the
+-- entries (tables with `time`, `handle` and `position`), whether there are more, and whether any had
+-- to be repaired. A repair changes the ranks of other entries, so the page is then read again. A
+-- layout with waiting jobs in other keys replaces this function and the next.
+local function listed_jobs(partition, page)
+  local zsets = {
+    s = partition.due, r = partition.due, l = partition.lease, d = partition.dead,
+    e = partition.ended,
+  }
+  local zset, is_history = zsets[page.state], page.state == 'e'
+  local hash = is_history and partition.past or partition.job
+  -- A position is two zero bytes and the handle.
+  local last_handle = page.position and string.sub(page.position, 3)
+  local first, stop = listed_ranks(zset, page.state, page.is_descending, page.time, last_handle)
+  local entries = entries_at(zset, first, stop, page.limit, page.is_descending)
+  local found, is_repaired = {}, false
+  for i = 1, #entries, 2 do
+    local handle, time = entries[i], entries[i + 1]
+    if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', hash, handle) == 0 then
+      -- The history has no quarantine: see library/keys.lua.
+      if not is_history then
+        quarantine(partition, handle, score_time(time))
+      end
+      redis.call('ZREM', zset, handle)
+      is_repaired = true
+    elseif round_score(zset, handle, time) then
+      -- It may have changed the scores of the entries that follow, too.
+      is_repaired = true
+      break
+    end
+    found[#found + 1] = { time = time, handle = handle, position = '\0\0' .. handle }
   end
-  if state == 'd' then
-    reason = redis.call('HGET', partition.reason, handle) or ''
-  end
-  -- The second item is the position, see browse.lua.
-  for _, item in ipairs({ handle, '\0\0' .. handle, at, record, stored, reason }) do
-    reply[#reply + 1] = item
-  end
+  return found, stop - first > #entries / 2, is_repaired
 end
 
--- The handle in a position (see browse.lua). A position of Redisson's queues that begins with 1 is
--- that of a member: it follows all handles.
-local function handle_at(position)
-  return string.byte(position) == 0 and string.sub(position, 3) or string.rep('\255', HANDLE_BYTES)
-end
-
--- Adds waiting jobs with other keys to those found. The version of Redisson's queues replaces this
--- one.
-local function add_members()
-  return false, false
+-- Record (or past job), stored state or '', and reason or '' of an entry as from listed_jobs.
+local function read_listed(partition, page, entry)
+  if page.state == 'e' then
+    return redis.call('HGET', partition.past, entry.handle), '', ''
+  end
+  local reason = page.state == 'd' and redis.call('HGET', partition.reason, entry.handle)
+  return redis.call('HGET', partition.job, entry.handle),
+    redis.call('HGET', partition.state, entry.handle) or '', reason or ''
 end

@@ -14,7 +14,7 @@ local function resolve_due(text)
   return last_due
 end
 
--- A score as a time: rounded down, from -MAX_TIME to MAX_TIME. Other programs may have written any score.
+-- A score as a time, rounded down and limited to MAX_TIME. Other programs may have written any score.
 local function score_time(score)
   local time = tonumber(score)
   if time > MAX_TIME or time < -MAX_TIME or time % 1 ~= 0 then
@@ -29,8 +29,8 @@ local function earliest(zset)
   return score and score_time(score)
 end
 
--- The number of jobs that are due from one time until before another. The version of Redisson's
--- queues replaces this function and the next.
+-- The number of jobs that are due from one time until before another. A layout with waiting jobs in
+-- other keys replaces this function and the next.
 local function count_due(partition, from, to)
   return redis.call('ZCOUNT', partition.due, from, '(' .. to)
 end
@@ -48,7 +48,7 @@ local function first_of(zset, entries)
     return nil
   end
   local first = redis.call('ZRANGE', zset, '0', '0')[1]
-  -- From the end: if a member was added twice, the last score counts.
+  -- The loop begins at the end: if a member was added twice, the last score counts.
   for i = #entries, 2, -2 do
     if entries[i] == first then
       return entries[i - 1]
@@ -64,19 +64,19 @@ local function send(command, key, arguments, first)
   end
 end
 
--- Claims look at the partition at this time, or earlier. The call has taken effect: a key of another
--- type must not make it fail.
+-- Makes claims look at the partition at this time, or earlier. The call has taken effect before, so a
+-- key of another type must not make it fail.
 local function look_at(partition, time)
   if QUEUE_INDEX then
     redis.pcall('ZADD', QUEUE_INDEX, 'LT', time, partition.due)
   end
 end
 
--- Publishes the time of the first entry of a sorted set if it is one of these entries, which have just
--- been added: runners that wait for a later time wake up. The version of Redisson's queues replaces
--- this one.
-local function publish_if_first(channel, partition, zset, entries)
-  local first = first_of(zset, entries)
+-- Publishes the first due time if its job is one of these entries (due time, handle, …), which have
+-- just been added: runners that wait for a later time wake up. A layout with waiting jobs in other
+-- keys replaces this function.
+local function publish_if_first(channel, partition, entries)
+  local first = first_of(partition.due, entries)
   if first then
     look_at(partition, first)
     redis.call('PUBLISH', channel, first)
@@ -93,10 +93,9 @@ local function quarantine(partition, member, score)
   redis.call('ZADD', partition.quarantine, score, member)
 end
 
--- Rounds the score of an entry up to a whole number and limits it to MAX_TIME, since the cursors of
--- listings are integers of 64 bits. Up, so that a listing in ascending order that is under way does not
--- skip the entry.
--- Returns the new score, or nil if the old one was such a number.
+-- Rounds the score of an entry to a whole number and limits it to MAX_TIME, since the cursors of
+-- listings are integers of 64 bits. It rounds up, so that a listing in ascending order that is under
+-- way does not skip the entry. Returns the new score, or nil if the old one was such a number.
 local function round_score(zset, member, score)
   local old = tonumber(score)
   if old % 1 == 0 and old <= MAX_TIME and old >= -MAX_TIME then
@@ -105,8 +104,8 @@ local function round_score(zset, member, score)
   local rounded = -score_time(-old)
   local members = { member }
   if old > MAX_TIME then
-    -- Those beyond get one score, and so the order of their names: up to 1000 together, so that a listing
-    -- that is under way skips none of them.
+    -- All entries beyond the limit get the same score, and so the order of their names. Up to 1000 of
+    -- them change together, so that a listing that is under way skips none.
     local beyond = string.format('(%.0f', MAX_TIME)
     members = redis.call('ZRANGEBYSCORE', zset, beyond, '+inf', 'LIMIT', '0', '1000')
   end

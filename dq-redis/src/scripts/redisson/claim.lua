@@ -1,5 +1,5 @@
 -- Leases due jobs of several queues: payloads in the destination list, native jobs, and members of
--- Redisson's sorted set. (Words: see java.lua.)
+-- Redisson's sorted set. (Words: see keys.lua.)
 --
 -- KEYS     the keys of each queue
 -- ARGV     as claim.lua; the last argument has no meaning here
@@ -7,13 +7,11 @@
 -- cost     O(log n) a job; eleven small commands for a queue without due jobs; with visibility
 --          `exact` O(length of the order list) for each member taken from the sorted set
 
-local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
 local leased_state = leased_state_maker(ARGV[3])
-local only_due_times = bytes_left == 0
-local replies = { now }
 
 -- Candidates of one source (the destination list, the native jobs or the members), in columns: a
--- table for each job would cost the server as much as all the rest. Of each of the `n` candidates:
+-- table for each job would cost the server as much as all the rest. Of each of the `count`
+-- candidates:
 --   handles     false in the destination list, where payloads have no id
 --   records     in the destination list the payload alone, until assign_ids
 --   states      state before the lease, or false
@@ -22,7 +20,7 @@ local replies = { now }
 --   unreadable  whether another program wrote it, so that it is to be quarantined
 local function columns()
   return {
-    n = 0, dues = {}, handles = {}, records = {}, states = {}, payloads = {}, members = {},
+    count = 0, dues = {}, handles = {}, records = {}, states = {}, payloads = {}, members = {},
     member_ids = {}, indexed = {}, unreadable = {},
   }
 end
@@ -38,20 +36,20 @@ local function read_candidates(max, fetch)
   local found, bytes = unused, 0
   local batch = math.min(max, READ_BATCH)
   while batch > 0 do
-    local before = found.n
+    local before = found.count
     local added = fetch(found, before, batch)
-    found.n = before + added
-    for i = before + 1, found.n do
+    found.count = before + added
+    for i = before + 1, found.count do
       bytes = bytes + #found.records[i]
     end
     if added < batch or bytes > bytes_left then
       break
     end
-    -- Twice as many if they would fit, going by the average size so far.
-    local fit = bytes * 2 * READ_BATCH < (bytes_left - bytes) * found.n
-    batch = math.min(max - found.n, fit and 2 * READ_BATCH or READ_BATCH)
+    -- The next batch is twice as large if it would fit, going by the average size so far.
+    local fits = bytes * 2 * READ_BATCH < (bytes_left - bytes) * found.count
+    batch = math.min(max - found.count, fits and 2 * READ_BATCH or READ_BATCH)
   end
-  if found.n == 0 then
+  if found.count == 0 then
     return no_candidates
   end
   unused = columns()
@@ -64,64 +62,69 @@ local function due_entries(zset, skip, number)
 end
 
 local function destination_candidates(partition, max)
-  return read_candidates(max, function(found, n, number)
-    local payloads = redis.call('LRANGE', partition.destination, n, n + number - 1)
-    for i = 1, #payloads do
-      local payload = payloads[i]
-      found.dues[n + i], found.handles[n + i], found.states[n + i] = now, false, false
-      found.payloads[n + i], found.records[n + i] = payload, payload
+  return read_candidates(max, function(found, before, number)
+    local payloads =
+      redis.call('LRANGE', partition.destination, before, before + number - 1)
+    for i, payload in ipairs(payloads) do
+      local at = before + i
+      found.dues[at], found.handles[at], found.states[at] = now, false, false
+      found.payloads[at], found.records[at] = payload, payload
     end
     return #payloads
   end)
 end
 
--- Due native jobs. Each was leased before: a job becomes native with its first lease.
+-- Reads the due entries of a sorted set into a column of the candidates (`names`) and their due times.
+-- Returns how many there were.
+local function read_due(found, names, zset, before, number)
+  local entries = due_entries(zset, before, number)
+  for i = 1, #entries / 2 do
+    names[before + i], found.dues[before + i] = entries[2 * i - 1], score_time(entries[2 * i])
+  end
+  return #entries / 2
+end
+
+-- Reads due native jobs. Each was leased before: a job becomes native with its first lease.
 local function native_candidates(partition, max)
-  return read_candidates(max, function(found, n, number)
-    local entries = due_entries(partition.due, n, number)
-    local added = #entries / 2
+  return read_candidates(max, function(found, before, number)
+    local added = read_due(found, found.handles, partition.due, before, number)
     if added == 0 then
       return 0
     end
+    local records = redis.call('HMGET', partition.job, unpack(found.handles, before + 1))
+    local states = redis.call('HMGET', partition.state, unpack(found.handles, before + 1))
     for i = 1, added do
-      found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], score_time(entries[2 * i])
-    end
-    local records = redis.call('HMGET', partition.job, unpack(found.handles, n + 1))
-    local states = redis.call('HMGET', partition.state, unpack(found.handles, n + 1))
-    for i = 1, added do
-      local record = records[i] or ''
-      found.records[n + i], found.states[n + i] = record, states[i]
-      found.unreadable[n + i] = #found.handles[n + i] ~= HANDLE_BYTES or #record < RECORD_BYTES
+      local at, record = before + i, records[i] or ''
+      found.records[at], found.states[at] = record, states[i]
+      found.unreadable[at] = #found.handles[at] ~= HANDLE_BYTES or #record < RECORD_BYTES
     end
     return added
   end)
 end
 
 local function member_candidates(partition, max)
-  return read_candidates(max, function(found, n, number)
-    local entries = due_entries(partition.timeout, n, number)
-    local added = #entries / 2
+  return read_candidates(max, function(found, before, number)
+    local added = read_due(found, found.members, partition.timeout, before, number)
     if added == 0 then
       return 0
     end
-    for i = 1, added do
-      local member = entries[2 * i - 1]
-      local format, member_id, payload = parse(member)
-      found.members[n + i], found.dues[n + i] = member, score_time(entries[2 * i])
-      found.member_ids[n + i], found.payloads[n + i] = member_id or '', payload or ''
-      found.unreadable[n + i] = not format
+    for at = before + 1, before + added do
+      local format, member_id, payload = parse(found.members[at])
+      found.member_ids[at], found.payloads[at] = member_id or '', payload or ''
+      found.unreadable[at] = not format
     end
-    local index_entries = redis.call('HMGET', partition.index, unpack(found.member_ids, n + 1))
+    local index_entries = redis.call('HMGET', partition.index, unpack(found.member_ids, before + 1))
     for i = 1, added do
-      local member_id, payload = found.member_ids[n + i], found.payloads[n + i]
+      local at = before + i
+      local member_id, payload = found.member_ids[at], found.payloads[at]
       local handle, record_prefix = read_entry(member_id, index_entries[i])
       if not handle then
         local tail
         handle, tail = handle_and_tail(member_id)
         record_prefix = java_record(tail, '')
       end
-      found.indexed[n + i], found.states[n + i] = index_entries[i] and true, false
-      found.handles[n + i], found.records[n + i] = handle, record_prefix .. payload
+      found.indexed[at], found.states[at] = index_entries[i] and true, false
+      found.handles[at], found.records[at] = handle, record_prefix .. payload
     end
     return added
   end)
@@ -133,23 +136,29 @@ end
 local function choose(sources, max, each)
   local destination, native, members = unpack(sources)
   local taken = { 0, 0, 0 }
-  for i = 1, max do
-    local d, n, m = taken[1] + 1, taken[2] + 1, taken[3] + 1
-    local which = 0
-    if d <= destination.n then
+  for chosen = 1, max do
+    local next_native, next_member = taken[2] + 1, taken[3] + 1
+    local has_native, has_member = next_native <= native.count, next_member <= members.count
+    local which
+    if taken[1] < destination.count then
       which = 1
-    elseif n <= native.n and not (m <= members.n and members.dues[m] < native.dues[n]) then
+    elseif has_native
+      and not (has_member and members.dues[next_member] < native.dues[next_native])
+    then
       which = 2
-    elseif m <= members.n then
+    elseif has_member then
       which = 3
-    end
-    local source, k = sources[which], which > 0 and taken[which] + 1
-    if which == 0 or i > 1 and #source.records[k] > bytes_left then
+    else
       break
     end
-    bytes_left = bytes_left - #source.records[k]
-    taken[which] = k
-    each(source, k)
+    local source, at = sources[which], taken[which] + 1
+    local bytes = #source.records[at]
+    if chosen > 1 and bytes > bytes_left then
+      break
+    end
+    bytes_left = bytes_left - bytes
+    taken[which] = at
+    each(source, at)
   end
   return taken
 end
@@ -179,59 +188,19 @@ local function assign_ids(partition, handles, records, payloads, token)
   end
 end
 
--- Reads the states of those of the first `n` jobs that were members and whose ids are to be pinned.
-local function read_first_states(partition, handles, records, states, n)
-  for i = 1, n do
+-- The states before the lease. A job that was a member has one only if its id is to be pinned.
+local function read_first_states(partition, handles, records, states)
+  for i = 1, #handles do
     if not states[i] and #records[i] >= RECORD_BYTES and is_to_be_pinned(records[i]) then
       states[i] = redis.call('HGET', partition.state, handles[i])
     end
   end
 end
 
--- Removes at most `max` jobs from where they wait, leases them, and adds them to the reply.
--- Everything is read before anything is written, so a key of another type changes nothing. The first
--- write takes no memory: after it a server whose memory is full allows the others.
-local function lease(partition, max, last_token, lease_end, reply)
-  local destination = destination_candidates(partition, max)
-  local native = native_candidates(partition, max - destination.n)
-  local waiting = member_candidates(partition, max - destination.n)
-  local unreadable, n = {}, 0
-  local handles, dues, records, states, payloads = {}, {}, {}, {}, {}
-  local members, member_ids, indexed = {}, {}, {}
-  local taken = choose({ destination, native, waiting }, max, function(source, k)
-    if source.unreadable[k] then
-      unreadable[#unreadable + 1] = { source, k }
-      return
-    end
-    n = n + 1
-    handles[n], dues[n], records[n] = source.handles[k], source.dues[k], source.records[k]
-    states[n], payloads[n] = source.states[k], source.payloads[k] or false
-    if source == waiting then
-      members[#members + 1], member_ids[#member_ids + 1] = source.members[k], source.member_ids[k]
-      if source.indexed[k] then
-        indexed[#indexed + 1] = source.member_ids[k]
-      end
-    end
-  end)
-  if n == 0 and #unreadable == 0 then
-    return
-  end
-  local token = math.max((tonumber(last_token or 0) or 0) + 1, now_micros)
-  assign_ids(partition, handles, records, payloads, token)
-  -- Fails on a key of another type before anything is written.
-  redis.call('HSTRLEN', partition.state, '')
-  read_first_states(partition, handles, records, states, n)
-  local before, leased_states = {}, {}
-  for i = 1, n do
-    leased_states[2 * i - 1] = handles[i]
-    before[i], leased_states[2 * i] =
-      leased_state(states[i], records[i], token + i - 1, dues[i])
-  end
-  order_length(partition)
-  if #unreadable > 0 then
-    redis.call('ZCARD', partition.quarantine)
-  end
-  -- The candidates taken are the first entries of the list and of each set.
+-- Removes the candidates taken, which are the first entries of the list and of each set, and moves
+-- unreadable ones to the quarantine. The first write takes no memory: after it a server whose memory
+-- is full allows the others.
+local function remove_taken(partition, taken, unreadable)
   if taken[1] > 0 then
     redis.call('LPOP', partition.destination, taken[1])
   end
@@ -242,90 +211,97 @@ local function lease(partition, max, last_token, lease_end, reply)
     redis.call('ZREMRANGEBYRANK', partition.timeout, '0', taken[3] - 1)
   end
   for _, candidate in ipairs(unreadable) do
-    local source, k = candidate[1], candidate[2]
-    if source == waiting then
-      quarantine_member(partition, source.members[k], source.dues[k])
+    if candidate.member then
+      quarantine_member(partition, candidate.member, candidate.due)
     else
-      quarantine(partition, source.handles[k], source.dues[k])
+      quarantine(partition, candidate.handle, candidate.due)
     end
   end
-  if n == 0 then
+end
+
+-- Everything is read before anything is written, so a key of another type changes nothing.
+local function lease(partition, max_jobs, lease_end, reply)
+  -- These fail if a key has another type, even if the candidates of the others are enough.
+  redis.call('ZCARD', partition.timeout)
+  redis.call('ZCARD', partition.due)
+  max_jobs = math.min(max_jobs, max_per_call(partition))
+  local destination = destination_candidates(partition, max_jobs)
+  local native = native_candidates(partition, max_jobs - destination.count)
+  local waiting = member_candidates(partition, max_jobs - destination.count)
+  local unreadable, leases = {}, 0
+  local handles, dues, records, states, payloads = {}, {}, {}, {}, {}
+  local members, member_ids, indexed = {}, {}, {}
+  local taken = choose({ destination, native, waiting }, max_jobs, function(source, at)
+    if source.unreadable[at] then
+      unreadable[#unreadable + 1] = {
+        member = source.members[at], handle = source.handles[at], due = source.dues[at],
+      }
+      return
+    end
+    leases = leases + 1
+    handles[leases], dues[leases] = source.handles[at], source.dues[at]
+    records[leases], states[leases] = source.records[at], source.states[at]
+    payloads[leases] = source.payloads[at] or false
+    if source == waiting then
+      members[#members + 1], member_ids[#member_ids + 1] = source.members[at], source.member_ids[at]
+      if source.indexed[at] then
+        indexed[#indexed + 1] = source.member_ids[at]
+      end
+    end
+  end)
+  if leases == 0 and #unreadable == 0 then
+    return
+  end
+  local token = first_token(partition)
+  assign_ids(partition, handles, records, payloads, token)
+  -- This fails on a key of another type before anything is written.
+  redis.call('HSTRLEN', partition.state, '')
+  read_first_states(partition, handles, records, states)
+  local before, leased_states = {}, {}
+  for i = 1, leases do
+    leased_states[2 * i - 1] = handles[i]
+    before[i], leased_states[2 * i] =
+      leased_state(states[i], records[i], token + i - 1, dues[i])
+  end
+  order_length(partition)
+  if #unreadable > 0 then
+    redis.call('ZCARD', partition.quarantine)
+  end
+  remove_taken(partition, taken, unreadable)
+  if leases == 0 then
     return
   end
   send('HDEL', partition.index, indexed)
-  local new_records = {}
-  local stored, at = 0, #reply
-  for i = 1, n do
-    local handle, record, due = handles[i], records[i], dues[i]
+  -- `new_records` is handle, record, …, of jobs that were not native.
+  local new_records, length = {}, #reply
+  for i = 1, leases do
     if payloads[i] then
-      new_records[stored + 1], new_records[stored + 2] = handle, record
-      stored = stored + 2
+      new_records[#new_records + 1], new_records[#new_records + 2] = handles[i], records[i]
     end
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, before[i]
-    at = at + 4
+    reply[length + 1], reply[length + 2] = handles[i], dues[i]
+    reply[length + 3], reply[length + 4] = records[i], before[i]
+    length = length + 4
   end
   send('HSET', partition.job, new_records)
   add_leases(partition, lease_end, leased_states)
-  redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
-  reply[2], reply[3] = lease_end, string.format('%.0f', token)
-  jobs_left = jobs_left - n
+  record_leases(partition, leases, lease_end, token, reply)
   if #members > 0 then
     remove_from_order(partition, members, member_ids)
     sweep_order(partition, members)
   end
 end
 
-local function add_due_times(partition, max, reply)
-  for _ = 1, math.min(max, redis.call('LLEN', partition.destination)) do
+local function peek(partition, max_jobs, reply)
+  max_jobs = math.min(max_jobs, max_per_call(partition))
+  for _ = 1, math.min(max_jobs, redis.call('LLEN', partition.destination)) do
     reply[#reply + 1] = now
   end
   for _, zset in ipairs({ partition.due, partition.timeout }) do
-    local entries = due_entries(zset, 0, max)
+    local entries = due_entries(zset, 0, max_jobs)
     for i = 2, #entries, 2 do
       reply[#reply + 1] = score_time(entries[i])
     end
   end
 end
 
-local function serve(partition, queue_max, length)
-  if not only_due_times then
-    -- Fail before the first write if one of these keys has another type.
-    redis.call('ZCARD', partition.timeout)
-    redis.call('ZCARD', partition.due)
-  end
-  local paused, last_token, format =
-    unpack(redis.call('HMGET', partition.meta, 'paused', 'token', 'format'))
-  local refusal = refuse_format(format, 'write')
-  if refusal then
-    return refusal
-  end
-  local has_more_expired = requeue_expired(partition)
-  if paused then
-    return { false }
-  end
-  local reply = only_due_times and { false } or { false, 0, 0 }
-  local max = math.min(queue_max, jobs_left, max_per_call(partition))
-  if only_due_times then
-    add_due_times(partition, max, reply)
-  elseif max > 0 and bytes_left > 0 then
-    lease(partition, max, last_token, now + length, reply)
-  end
-  local next_due = earliest(partition.due)
-  for _, other in ipairs({ earliest(partition.timeout) or false, earliest(partition.lease) or false }) do
-    if other and (not next_due or other < next_due) then
-      next_due = other
-    end
-  end
-  if has_more_expired or redis.call('LLEN', partition.destination) > 0 then
-    next_due = now
-  end
-  reply[1] = next_due or false
-  return reply
-end
-
-for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
-  local queue_max, length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
-  local partition = partition_at(n)
-  replies[n + 2] = catch_wrong_type(serve, partition, queue_max, length) or partition.refusal
-end
-return replies
+return serve_partitions({ lease = lease, peek = peek, next_time = next_time })

@@ -1,5 +1,5 @@
 -- Searches Redisson's sorted set for a job that Java scheduled, some members at a time, and adds it
--- to the index, where the other scripts find it. (Words: see java.lua.)
+-- to the index, where the other scripts find it. (Words: see keys.lua.)
 --
 -- ARGV     handle and tail in one string; cursor of ZSCAN ('0' at first); about how many
 --          members to read

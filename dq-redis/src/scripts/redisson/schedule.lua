@@ -1,6 +1,7 @@
--- Stores jobs as members of Redisson's sorted set. (Words: see java.lua.)
+-- Stores jobs as members of Redisson's sorted set. (Words: see keys.lua.)
 --
--- ARGV     as schedule.lua, but in place of the records: member ids, record prefixes, payloads
+-- ARGV     as schedule.lua, but in place of the records: member ids, record prefixes,
+--          payloads
 -- returns  OTHER_FORMAT: the queue holds members of the other format, and nothing was stored; else as
 --          schedule.lua. The second item is 0, since no total tells whether these are the first jobs
 -- cost     O(log n) a job, and two commands for each key; each conflict takes commands of its own
@@ -9,34 +10,13 @@ if has_other_format(partition) then
   return redis.status_reply('OTHER_FORMAT')
 end
 
-local args = ARGV
-local flags, jobs = args[2], tonumber(args[3])
--- Argument `i` of each kind is args[HANDLES + i], and so on.
-local HANDLES, MEMBER_IDS, RECORD_PREFIXES = 6, 6 + jobs, 6 + 2 * jobs
-local PAYLOADS, DUES, REMEMBER = 6 + 3 * jobs, 6 + 4 * jobs, 6 + 5 * jobs
-local remember_of, jobs_to_pin = {}, 0
-for i = 1, jobs do
-  if is_to_be_pinned(args[RECORD_PREFIXES + i]) then
-    jobs_to_pin = jobs_to_pin + 1
-    remember_of[i] = tonumber(args[REMEMBER + jobs_to_pin])
-  end
-end
-local KEYS_OF_JOBS = REMEMBER + jobs_to_pin
-read_history_limit(args[5], args[6])
-local has_duplicates = string.find(flags, '=', 1, true) ~= nil
-if string.find(flags, '+', 1, true) then
-  for at = DUES + 1, DUES + jobs do
-    args[at] = resolve_due(args[at])
-  end
-end
-correct_accepted(args, RECORD_PREFIXES + 1, RECORD_PREFIXES + jobs, tonumber(args[4]))
-local members, key_of = {}, {}
-for i = 1, jobs do
+local args, new = ARGV, read_new_jobs(3, 2)
+local HANDLES, DUES = new.handles, new.dues
+local MEMBER_IDS, RECORD_PREFIXES, PAYLOADS = unpack(new.columns)
+local has_duplicates, key_of = new.has_duplicates, new.key_of
+local members = {}
+for i = 1, new.count do
   members[i] = pack_member(args[MEMBER_IDS + i], args[PAYLOADS + i])
-end
-local jobs_with_key = (#args - KEYS_OF_JOBS) / 2
-for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
-  key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
 redis.call('ZCARD', partition.due)
@@ -48,12 +28,14 @@ local function values_of(hash, before)
   if redis.call('HLEN', hash) == 0 then
     return {}
   end
-  return redis.call('HMGET', hash, unpack(args, before + 1, before + jobs))
+  return redis.call('HMGET', hash, unpack(args, before + 1, before + new.count))
 end
 
+-- What is stored with the handle or the member id of each job, false or nil if there is nothing:
+-- records of native jobs, index entries, pins, past jobs and due times of members.
 local native, indexed = values_of(partition.job, HANDLES), values_of(partition.index, MEMBER_IDS)
-local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs) or {}
-local past = find_past(partition, args, HANDLES + 1, HANDLES + jobs) or {}
+local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + new.count) or {}
+local past = find_past(partition, args, HANDLES + 1, HANDLES + new.count) or {}
 local member_scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
 local function id_of(i)
@@ -67,13 +49,13 @@ end
 --
 -- The ids of this call, by handle and by member id, which have different lengths.
 local ids_here = {}
-for i = 1, jobs do
+for i = 1, new.count do
   if has_duplicates or native[i] or indexed[i] then
     local id, handle, member_id = id_of(i), args[HANDLES + i], args[MEMBER_IDS + i]
     local entry = indexed[i] and waiting_entry(partition, member_id)
     if (ids_here[handle] or id) ~= id or (ids_here[member_id] or id) ~= id
       or native[i] and handle .. id_tail(native[i]) ~= id
-      or entry and entry.handle .. id_tail(entry.record_prefix) ~= id
+      or entry and entry.handle .. entry.tail ~= id
     then
       return redis.status_reply('ID_COLLISION ' .. i)
     end
@@ -93,6 +75,7 @@ local STORED, FORGOTTEN = 'stored', 'forgotten'
 local changed_here = {}
 local answers = { now, 0 }
 
+-- Stores the jobs that have been collected.
 local function flush()
   send('ZADD', partition.timeout, scores, flushed + 1)
   send('RPUSH', partition.order, order)
@@ -103,90 +86,77 @@ end
 
 -- Stores job `i`, as of the next flush, but its key at once.
 local function store(i, due)
-  local n = #scores
-  scores[n + 1], scores[n + 2] = due, members[i]
+  local handle, prefix, key = args[HANDLES + i], args[RECORD_PREFIXES + i], key_of[i]
+  scores[#scores + 1], scores[#scores + 2] = due, members[i]
   if VISIBILITY ~= 'hidden' then
     order[#order + 1] = members[i]
   end
-  n = #index
-  index[n + 1], index[n + 2] =
-    args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[RECORD_PREFIXES + i])
-  if remember_of[i] then
-    states[#states + 1], states[#states + 2] =
-      args[HANDLES + i], first_state(remember_of[i], key_of[i] or '')
+  index[#index + 1], index[#index + 2] = args[MEMBER_IDS + i], pack_entry(due, handle, prefix)
+  if new.remember_of[i] then
+    states[#states + 1], states[#states + 2] = handle, first_state(new.remember_of[i], key or '')
   end
-  if key_of[i] then
-    redis.call('HSET', partition.key, key_of[i], id_of(i))
-    stored_keys[key_of[i]] = true
+  if key then
+    redis.call('HSET', partition.key, key, id_of(i))
+    stored_keys[key] = true
   end
   if has_duplicates then
-    changed_here[args[HANDLES + i]] = STORED
+    changed_here[handle] = STORED
   end
 end
 
-local function answer(i, code, id, due)
-  local n = #answers
-  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, id, due
-end
-
--- Handle and tail, due time, and whether it is leased, of a native job; no due time as of
--- due_and_leased, or if this call has removed the job.
+-- Due time, and whether it is leased, of a native job; nil as of due_and_leased, or if this call has
+-- removed the job.
 local function find_native(handle)
-  local record = redis.call('HGET', partition.job, handle)
-  if record then
-    return handle .. id_tail(record), due_and_leased(partition, handle)
+  if redis.call('HSTRLEN', partition.job, handle) > 0 then
+    return due_and_leased(partition, handle)
   end
 end
 
 -- Stores a job with a key, or resolves its conflict with the live job that has the key.
 local function store_keyed(i, due)
-  local handle, entry = find_job(partition, 'k' .. key_of[i])
-  if not handle and not entry then
+  local other = find_job(partition, 'k' .. key_of[i])
+  if not other then
     store(i, due)
     return
   end
-  local other, other_due, is_leased
-  if handle then
-    other, other_due, is_leased = find_native(handle)
-  else
-    other, other_due, is_leased = entry.handle .. id_tail(entry.record_prefix), entry.due, false
+  local other_due, is_leased = other.due, false
+  if not other.member then
+    other_due, is_leased = find_native(other.handle)
   end
   if not other_due then
     -- Another program removed part of that job.
-    delete_job(partition, handle, key_of[i])
+    delete_job(partition, other.handle, key_of[i])
     store(i, due)
-  elseif is_leased and string.byte(args[RECORD_PREFIXES + i], RECORD_BYTES) >= DETACH then
-    detach(partition, handle, redis.call('HGET', partition.job, handle))
+    return
+  end
+  local code = key_conflict(args[RECORD_PREFIXES + i], tonumber(due), other_due, is_leased)
+  if code == 'detach' then
+    detach(partition, other.handle, redis.call('HGET', partition.job, other.handle))
     store(i, due)
-  elseif is_leased then
-    answer(i, 'A', other, other_due)
-  elseif not replaces(args[RECORD_PREFIXES + i], other_due, tonumber(due)) then
-    answer(i, 'K', other, other_due)
-  else
+  elseif code == 'R' then
     local remembered = #pins + #past_jobs
-    if handle then
-      redis.call('ZREM', partition.due, handle)
-      end_unleased(partition, handle, 'R', other_due, '')
-    else
-      end_member(partition, entry, 'R')
-    end
-    changed_here[handle or entry.handle] = #pins + #past_jobs > remembered and other_due or FORGOTTEN
+    end_waiting(partition, other, other_due, 'R')
+    local is_remembered = #pins + #past_jobs > remembered
+    changed_here[other.handle] = is_remembered and other_due or FORGOTTEN
     store(i, due)
-    answer(i, 'R', id_of(i), due)
+    add_answer(answers, i, 'R', id_of(i), due)
+  else
+    add_answer(answers, i, code, other.handle .. other.tail, other_due)
   end
 end
 
+-- Stores job `i`, which may have a conflict.
 local function store_unless_present(i)
   local handle, member_id, due = args[HANDLES + i], args[MEMBER_IDS + i], args[DUES + i]
   local change = changed_here[handle]
-  local entry, other, other_due
+  local entry, native_due
   if change == STORED or not change and indexed[i] then
     flush()
     entry = waiting_entry(partition, member_id)
   end
   if not change and native[i] then
-    other, other_due = find_native(handle)
-    if not other_due then
+    native_due = find_native(handle)
+    if not native_due then
       delete_job(partition, handle, '')
     end
   end
@@ -197,14 +167,14 @@ local function store_unless_present(i)
   elseif change ~= STORED and change ~= FORGOTTEN then
     ended_due = change
   end
-  if other_due then
-    answer(i, 'C', other, other_due)
+  if native_due then
+    add_answer(answers, i, 'C', id_of(i), native_due)
   elseif entry then
-    answer(i, 'C', id_of(i), entry.due)
+    add_answer(answers, i, 'C', id_of(i), entry.due)
   elseif not change and member_scores[i] then
-    answer(i, 'C', id_of(i), score_time(member_scores[i]))
+    add_answer(answers, i, 'C', id_of(i), score_time(member_scores[i]))
   elseif ended_due then
-    answer(i, 'E', id_of(i), ended_due)
+    add_answer(answers, i, 'E', id_of(i), ended_due)
   elseif key_of[i] then
     if stored_keys[key_of[i]] then
       flush()
@@ -215,11 +185,11 @@ local function store_unless_present(i)
   end
 end
 
-local may_conflict = has_duplicates or jobs_with_key > 0
-for i = 1, jobs do
+local may_conflict = has_duplicates or new.last_key > new.keys
+for i = 1, new.count do
   may_conflict = may_conflict or native[i] or indexed[i] or member_scores[i] or pinned[i] or past[i]
 end
-for i = 1, jobs do
+for i = 1, new.count do
   if may_conflict then
     store_unless_present(i)
   else
@@ -229,5 +199,5 @@ end
 flush()
 flush_ended(partition)
 sweep_index(partition)
-publish_if_first(args[1], partition, partition.timeout, scores)
+publish_if_first(args[1], partition, scores)
 return answers

@@ -1,5 +1,5 @@
 -- Moves due members of Redisson's sorted set to the destination list, for queues that only Java
--- clients consume, unless they are paused. (Words: see java.lua.)
+-- clients consume, unless they are paused. (Words: see keys.lua.)
 --
 -- ARGV     maximum number of members
 -- returns  FORMAT: see refuse_format; {now, how many left the sorted set, due time of the next member
@@ -24,8 +24,8 @@ local function due_members(partition, max)
   return members
 end
 
--- As Java's transfer script, but quarantines members in neither format, which are counted too.
--- Returns how many members left the sorted set.
+-- Does what Java's transfer script does, but quarantines members in neither format, which are counted
+-- too. Returns how many members left the sorted set.
 local function transfer(partition, max)
   local members = due_members(partition, math.min(max, max_per_call(partition)))
   if #members == 0 then
@@ -45,8 +45,8 @@ local function transfer(partition, max)
     end
   end
   if #moved > 0 then
-    -- First, since it takes no memory: a server out of memory then allows the RPUSH, which cannot fail
-    -- for another reason after LLEN.
+    -- ZREM comes first, since it takes no memory: a server out of memory then allows the RPUSH, which
+    -- cannot fail for another reason after LLEN.
     redis.call('ZREM', partition.timeout, unpack(moved))
     redis.call('RPUSH', partition.destination, unpack(payloads))
     remove_from_order(partition, moved, member_ids)

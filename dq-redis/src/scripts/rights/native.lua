@@ -6,7 +6,8 @@ local wanted = {
   { 'ZRANGE', zset, 0, 0 }, { 'ZRANGEBYSCORE', zset, 0, 0 }, { 'ZCOUNT', zset, 0, 0 },
   { 'ZCARD', zset }, { 'ZSCORE', zset, 'x' }, { 'PTTL', zset },
   { 'HGET', hash, 'x' }, { 'HMGET', hash, 'x' }, { 'HGETALL', hash }, { 'HSTRLEN', hash, 'x' },
-  -- First, since they take no memory: a full server allows the rest of the script after that.
+  -- These come first, since they take no memory: a full server allows the rest of the script after
+  -- that.
   { 'ZREM', zset, 'x' }, { 'ZREMRANGEBYRANK', zset, 0, 0 }, { 'HDEL', hash, 'x' },
   { 'PEXPIRE', zset, 1 },
   { 'ZADD', zset, 0, 'x' }, { 'HSETNX', hash, 'x', 0 }, { 'HSET', hash, 'x', 0 },

@@ -1,5 +1,6 @@
--- Runs each command that the scripts run, and leaves nothing behind. A missing right is found
--- before there are jobs, not in the middle of a call.
+-- Runs each command that the scripts run, and leaves nothing behind. So a missing right, or a server
+-- without the library `struct`, is found before there are jobs, not in the middle of a call. A text
+-- before this one defines `wanted`, the commands.
 --
 -- KEYS     up to three keys that do not exist, for a sorted set, a hash and a list; then any others
 -- ARGV     the channel of a queue that does not exist
@@ -7,6 +8,7 @@
 -- errors   NOPERM with the command and the message of Redis; other errors as they are
 -- cost     O(1)
 
+struct.size('L')
 for _, command in ipairs(wanted) do
   local answer = redis.pcall(unpack(command))
   if type(answer) == 'table' and answer.err then

@@ -7,7 +7,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
-/** Command line: {@code HOST:PORT [db=N] [password=TEXT] [prefix=TEXT]}. */
+/** Command line: {@code HOST:PORT [PREFIX]}. The prefix is that of a NameMapper. */
 final class Connection {
     private Connection() {
     }
@@ -23,14 +23,8 @@ final class Connection {
                 .setConnectTimeout(60_000)
                 .setConnectionPoolSize(64)
                 .setSubscriptionConnectionMinimumIdleSize(1);
-        for (int i = 1; i < arguments.length; i++) {
-            String[] option = arguments[i].split("=", 2);
-            switch (option[0]) {
-                case "db" -> server.setDatabase(Integer.parseInt(option[1]));
-                case "password" -> server.setPassword(option[1]);
-                case "prefix" -> setPrefix(server, option[1]);
-                default -> throw new IllegalArgumentException("unknown option " + option[0]);
-            }
+        if (arguments.length > 1) {
+            setPrefix(server, arguments[1]);
         }
         return Redisson.create(config);
     }

@@ -1,14 +1,12 @@
 //! Claims due jobs.
 //!
 //! Each partition of a wanted queue becomes one *request*. A *group* is the requests that one
-//! script call can serve: all on a single server, one slot's in a cluster. The script answers an
-//! unusable partition with a *refusal*. A closed partition makes the claim look up the queue's
-//! partitions again. A key of another type makes it *refuse* the queue and go on with the others.
-//!
-//! With one group, the script itself picks a queue's oldest jobs. With several slots, the claim
-//! *peeks* first: it reads each slot's oldest due times concurrently, gives each partition a
-//! *share*, and claims the shares concurrently. If nothing is due, that is one call per slot. If
-//! another process takes a job in between, the claim returns fewer jobs, never later ones instead.
+//! script call can serve: all on a single server, one slot's in a cluster (see `slots.rs`). The
+//! script answers an unusable partition with a *refusal*. A closed partition makes the claim look
+//! up the queue's partitions again. A key of another type makes it *refuse* the queue and go on
+//! with the others.
+
+mod slots;
 
 use std::sync::Arc;
 
@@ -17,7 +15,6 @@ use dq_core::{
     ClaimParams, Claimed, Error, ErrorKind, FencingToken, LeasedJob, QueueName, Result, Timestamp,
     Want,
 };
-use futures_util::future::join_all;
 use redis::Value;
 
 use crate::args::millis_arg;
@@ -32,18 +29,14 @@ use crate::store::RedisBackend;
 /// Maximum record bytes per call, unless the first record is larger.
 const CLAIM_BYTES: usize = 1024 * 1024;
 
-/// As the byte limit: the script leases nothing and returns the due times of due jobs.
-const PEEK: usize = 0;
-
 pub(crate) const MAX_PARTITIONS: usize = 200;
 
-/// With more queues, a claim first reads which ones are due: see `queue_index.rs`.
+/// A claim from more queues first reads which ones are due: see `queue_index.rs`.
 const FEW_QUEUES: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct ClaimBatch {
     pub(crate) claimed: Claimed,
-    /// Leased jobs whose record cannot be decoded.
     pub(crate) undecodable: Vec<UndecodableJob>,
     refused: Vec<(QueueName, Error)>,
 }
@@ -81,29 +74,8 @@ struct PartitionRequest<'a> {
     partition: Arc<Partition>,
     want: &'a Want,
     want_index: usize,
-    /// When to claim again, from the last reply. At or before its `now` if more jobs are due.
+    /// When to claim again. At or before the reply's `now` if more jobs are due.
     next: Option<Timestamp>,
-}
-
-/// One cluster slot, and the result of the last peek there.
-struct SlotClaim<'a> {
-    requests: Vec<PartitionRequest<'a>>,
-    /// The oldest due jobs' due times, by request.
-    dues: Vec<Vec<i64>>,
-    shares: Vec<usize>,
-    /// The clock of the slot's node, from the last reply.
-    now: Timestamp,
-}
-
-impl SlotClaim<'_> {
-    /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
-    /// job looks due there before it is due here, and claims find nothing. Such a job gets the
-    /// delay until it is due here.
-    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let next = self.requests.iter().filter_map(|request| request.next).min()?;
-        let due_there_only = next > self.now && next <= now;
-        Some(if due_there_only { now + next.since(self.now) } else { next })
-    }
 }
 
 impl RedisBackend {
@@ -137,14 +109,13 @@ impl RedisBackend {
                 tracing::error!(%queue, %error, "Redis: this queue cannot be served");
             }
         }
-        // Return jobs that were claimed before a queue was refused.
-        if batch.claimed.jobs.is_empty()
-            && wants.iter().all(|want| batch.is_refused(&want.queue))
-            && let Some((_, error)) = batch.refused.pop()
-        {
-            return Err(error);
+        let has_jobs = !batch.claimed.jobs.is_empty();
+        let is_any_served = wants.iter().any(|want| !batch.is_refused(&want.queue));
+        match batch.refused.pop() {
+            // Jobs may have been claimed before their queue was refused.
+            Some((_, error)) if !has_jobs && !is_any_served => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -153,6 +124,7 @@ pub(crate) struct Claim<'a> {
     params: &'a ClaimParams<'a>,
     updates_index: bool,
     batch: &'a mut ClaimBatch,
+    /// The rest of each want's maximum.
     wanted: Vec<usize>,
     closed: Vec<Arc<Partition>>,
 }
@@ -190,7 +162,6 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Reloads closed partitions, then claims.
     async fn claim_once(&mut self) -> Result<()> {
         for closed in std::mem::take(&mut self.closed) {
             let reloaded = self.backend.reload(&closed).await;
@@ -199,35 +170,23 @@ impl<'a> Claim<'a> {
         let groups = self.groups().await?;
         let has_shards = groups.iter().flatten().any(|request| request.partition.shards > 1);
         if self.backend.link.server().is_cluster() && groups.len() > 1 {
-            let slot = |requests| SlotClaim {
-                requests,
-                dues: Vec::new(),
-                shares: Vec::new(),
-                now: Timestamp::EPOCH,
-            };
-            let mut slots: Vec<_> = groups.into_iter().map(slot).collect();
             // Boxed because it is rare: the future of every claim stays small.
-            Box::pin(self.claim_from_slots(&mut slots)).await?;
+            Box::pin(self.claim_from_slots(groups)).await?;
         } else {
-            let mut next_due = None;
-            for mut group in groups {
-                self.claim_from_group(&mut group).await?;
-                let next = group.iter().filter_map(|request| request.next).min();
-                next_due = next_due.into_iter().chain(next).min();
-            }
-            self.batch.claimed.next_due = next_due;
+            self.claim_from_groups(groups).await?;
         }
         if has_shards {
             let wants = self.params.wants;
-            let index = |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
+            let want_index =
+                |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
             let jobs = &mut self.batch.claimed.jobs;
-            jobs.sort_by_cached_key(|job| (index(job), job.job.due, job.job.id));
+            jobs.sort_by_cached_key(|job| (want_index(job), job.job.due, job.job.id));
         }
         Ok(())
     }
 
-    /// A cluster accepts keys of one slot only. Refuses queues whose partitions cannot be looked
-    /// up.
+    /// A group contains one slot in a cluster, which accepts keys of one slot only. Refuses queues
+    /// if their partitions cannot be looked up.
     async fn groups(&mut self) -> Result<Vec<Vec<PartitionRequest<'a>>>> {
         let is_cluster = self.backend.link.server().is_cluster();
         let mut groups: Vec<Vec<PartitionRequest<'_>>> = Vec::new();
@@ -255,10 +214,20 @@ impl<'a> Claim<'a> {
         Ok(groups)
     }
 
+    async fn claim_from_groups(&mut self, groups: Vec<Vec<PartitionRequest<'_>>>) -> Result<()> {
+        let mut next_due = None;
+        for mut group in groups {
+            self.claim_from_group(&mut group).await?;
+            let next = group.iter().filter_map(|request| request.next).min();
+            next_due = next_due.into_iter().chain(next).min();
+        }
+        self.batch.claimed.next_due = next_due;
+        Ok(())
+    }
+
     async fn claim_from_group(&mut self, group: &mut [PartitionRequest<'_>]) -> Result<()> {
         loop {
             let mut previous = None;
-            // The partitions of one queue share its limit.
             let max_jobs = group.iter().map(|request| {
                 let is_first = previous.replace(request.want_index) != Some(request.want_index);
                 is_first.then_some(self.wanted[request.want_index])
@@ -266,78 +235,13 @@ impl<'a> Claim<'a> {
             let max_jobs: Vec<_> = max_jobs.collect();
             let is_indexed = group.iter().all(|request| request.partition.queue_index.is_some());
             let updates_index = self.updates_index && is_indexed;
-            let answer = self.call(group, CLAIM_BYTES, max_jobs, updates_index).await?;
+            let reply = self.call(group, CLAIM_BYTES, max_jobs, updates_index).await?;
             let before = self.batch.leases();
-            self.read_claimed(answer, group)?;
+            self.read_claimed(reply, group)?;
             if !self.goes_on(before, self.has_more(group, self.batch.claimed.now)) {
                 return Ok(());
             }
         }
-    }
-
-    async fn claim_from_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
-        let mut latest = None;
-        loop {
-            let before = self.batch.leases();
-            self.peek_slots(slots).await?;
-            set_shares(slots, self.limit(), &self.wanted);
-            let has_share = |slot: &&mut SlotClaim<'_>| slot.shares.iter().any(|share| *share > 0);
-            let chosen: Vec<&mut SlotClaim<'_>> = slots.iter_mut().filter(has_share).collect();
-            let calls = chosen.iter().map(|slot| {
-                let shares = slot.shares.iter().copied().map(Some);
-                self.call(&slot.requests, CLAIM_BYTES, shares, false)
-            });
-            let answers = join_all(calls).await;
-            let mut failed = None;
-            for (slot, answer) in chosen.into_iter().zip(answers) {
-                match answer {
-                    Ok(answer) => self.read_claimed(answer, &mut slot.requests)?,
-                    Err(error) => {
-                        failed = Some(error);
-                        continue;
-                    }
-                }
-                slot.now = self.batch.claimed.now;
-                latest = latest.max(Some(slot.now));
-            }
-            let now = latest.or(slots.iter().map(|slot| slot.now).max());
-            let now = now.unwrap_or(self.batch.claimed.now);
-            self.batch.claimed.now = now;
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            let has_more = slots.iter().any(|slot| self.has_more(&slot.requests, slot.now));
-            if !self.goes_on(before, has_more) {
-                let next_due = slots.iter().filter_map(|slot| slot.next_due(now)).min();
-                self.batch.claimed.next_due = next_due;
-                return Ok(());
-            }
-        }
-    }
-
-    /// Peeks at each slot. A failed slot does not affect the others.
-    /// Errors: A slot's error, if no other slot has due jobs.
-    async fn peek_slots(&mut self, slots: &mut [SlotClaim<'_>]) -> Result<()> {
-        let calls = slots.iter().map(|slot| {
-            let wanted = slot.requests.iter().map(|request| Some(self.wanted[request.want_index]));
-            self.call(&slot.requests, PEEK, wanted, false)
-        });
-        let answers = join_all(calls).await;
-        let (mut any_due, mut failed) = (false, None);
-        for (slot, answer) in slots.iter_mut().zip(answers) {
-            slot.dues = vec![Vec::new(); slot.requests.len()];
-            match answer {
-                Ok(answer) => self.read_peeked(answer, slot)?,
-                Err(error) => failed = Some(error),
-            }
-            any_due |= slot.dues.iter().any(|dues| !dues.is_empty());
-        }
-        match failed {
-            Some(error) if !any_due => return Err(error),
-            Some(error) => tracing::warn!(%error, "Redis: the claim of some shards failed"),
-            None => {}
-        }
-        Ok(())
     }
 
     fn limit(&self) -> usize {
@@ -357,8 +261,7 @@ impl<'a> Claim<'a> {
         has_more && !is_full && self.batch.leases() > leases_before
     }
 
-    /// `max_jobs` is `None` for a partition that shares the limit of the previous one, which has
-    /// the same queue.
+    /// `max_jobs` is `None` for a request that shares the previous one's number, in the same queue.
     async fn call(
         &self,
         requests: &[PartitionRequest<'_>],
@@ -377,8 +280,8 @@ impl<'a> Claim<'a> {
         call.run(&self.backend.link).await
     }
 
-    fn read_claimed(&mut self, answer: Value, requests: &mut [PartitionRequest<'_>]) -> Result<()> {
-        let mut reply = Reply::new(answer)?;
+    fn read_claimed(&mut self, reply: Value, requests: &mut [PartitionRequest<'_>]) -> Result<()> {
+        let mut reply = Reply::new(reply)?;
         self.batch.claimed.now = reply.time()?;
         for request in requests {
             request.next = None;
@@ -394,6 +297,7 @@ impl<'a> Claim<'a> {
         Ok(())
     }
 
+    /// Returns how many jobs were leased.
     fn read_partition(
         &mut self,
         mut reply: Reply,
@@ -432,24 +336,6 @@ impl<'a> Claim<'a> {
         Ok(self.batch.leases() - before)
     }
 
-    fn read_peeked(&mut self, answer: Value, slot: &mut SlotClaim<'_>) -> Result<()> {
-        let mut reply = Reply::new(answer)?;
-        slot.now = reply.time()?;
-        for (request, dues) in slot.requests.iter_mut().zip(&mut slot.dues) {
-            request.next = None;
-            match reply.list_or_refusal()? {
-                Ok(mut peeked) => {
-                    request.next = peeked.time_or_nil()?;
-                    while !peeked.is_empty() {
-                        dues.push(peeked.number()?);
-                    }
-                }
-                Err(refusal) => self.take_refusal(refusal, request)?,
-            }
-        }
-        Ok(())
-    }
-
     fn take_refusal(&mut self, refusal: Refusal, request: &PartitionRequest<'_>) -> Result<()> {
         let partition = &request.partition;
         match refusal {
@@ -475,24 +361,4 @@ impl<'a> Claim<'a> {
 fn worker_arg(worker: &str) -> &str {
     let end = (0..=worker.len().min(255)).rev().find(|end| worker.is_char_boundary(*end));
     &worker[..end.unwrap_or(0)]
-}
-
-/// Sets all shares: the oldest jobs of each want, earlier wants first.
-fn set_shares(slots: &mut [SlotClaim<'_>], limit: usize, wanted: &[usize]) {
-    let mut due_jobs = vec![Vec::new(); wanted.len()];
-    for (s, slot) in slots.iter_mut().enumerate() {
-        slot.shares = vec![0; slot.requests.len()];
-        for (r, (request, dues)) in slot.requests.iter().zip(&slot.dues).enumerate() {
-            due_jobs[request.want_index].extend(dues.iter().map(|due| (*due, s, r)));
-        }
-    }
-    let mut limit = limit;
-    for (mut due_jobs, wanted) in due_jobs.into_iter().zip(wanted) {
-        due_jobs.sort_unstable();
-        let taken = due_jobs.len().min(*wanted).min(limit);
-        limit -= taken;
-        for (_, s, r) in &due_jobs[..taken] {
-            slots[*s].shares[*r] += 1;
-        }
-    }
 }
