@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use dq_core::sync::lock;
@@ -30,22 +30,6 @@ impl RunnerMetrics {
     pub fn new() -> Self {
         names::describe();
         Self { slots: AtomicUsize::new(0), missed: Mutex::default() }
-    }
-
-    fn set_missed(&self, queue: &QueueName) {
-        if self.missed().insert(queue.clone()) {
-            missed(queue).increment(1.0);
-        }
-    }
-
-    fn set_recovered(&self, queue: &QueueName) {
-        if self.missed().remove(queue) {
-            missed(queue).decrement(1.0);
-        }
-    }
-
-    fn missed(&self) -> MutexGuard<'_, BTreeSet<QueueName>> {
-        lock(&self.missed)
     }
 }
 
@@ -89,8 +73,16 @@ impl Observer for RunnerMetrics {
             Event::LeaseLost(lease) => {
                 counter!(LEASES_LOST, "queue" => lease.queue.to_string()).increment(1);
             }
-            Event::LatenessMissed(status) => self.set_missed(&status.queue),
-            Event::LatenessRecovered(status) => self.set_recovered(&status.queue),
+            Event::LatenessMissed(status) => {
+                if lock(&self.missed).insert(status.queue.clone()) {
+                    missed(&status.queue).increment(1.0);
+                }
+            }
+            Event::LatenessRecovered(status) => {
+                if lock(&self.missed).remove(&status.queue) {
+                    missed(&status.queue).decrement(1.0);
+                }
+            }
             Event::StoreCalled { operation, duration } => {
                 seconds(&histogram!(STORE, "op" => *operation), *duration);
             }
@@ -105,7 +97,7 @@ impl Observer for RunnerMetrics {
 impl Drop for RunnerMetrics {
     /// The runner has ended.
     fn drop(&mut self) {
-        for queue in self.missed().iter() {
+        for queue in lock(&self.missed).iter() {
             missed(queue).decrement(1.0);
         }
         free_slots().decrement(count(*self.slots.get_mut()));

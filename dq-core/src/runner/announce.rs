@@ -48,7 +48,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// Withdraws the announcements; if this fails, they expire.
 pub(super) async fn withdraw(runner: &RunnerShared, stores: &[Arc<Checked>]) {
     let withdrawals = stores.iter().filter(|store| store.capabilities().registry).map(|store| {
         let withdrawal = Announcement::new(&*runner.name, "", Duration::ZERO);

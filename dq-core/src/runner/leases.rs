@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio_util::sync::CancellationToken;
 
-use super::lease_clock::{LeaseClock, LeaseTime};
+use super::lease_clock::LeaseClock;
 use crate::backend::{Lease, Renewal};
 use crate::clock::Clock;
 use crate::model::{JobId, QueueName};
@@ -18,7 +18,7 @@ pub(super) type LeaseNumber = u64;
 /// Leases until their settlement is accepted. All times are by a [`LeaseClock`].
 #[derive(Debug)]
 pub(super) struct LeaseTracker {
-    clock: LeaseClock,
+    pub(super) clock: LeaseClock,
     state: Mutex<State>,
 }
 
@@ -41,20 +41,15 @@ struct TrackedLease {
     lost: CancellationToken,
     /// Fires when this runner gets another lease for the job.
     superseded: CancellationToken,
-    /// Fires when the handler has returned or will not start; the lease stays until settlement.
     run_ended: CancellationToken,
 }
 
-/// A run of a job that this runner has claimed again.
 #[derive(Debug)]
 pub(super) struct EarlierRun {
-    /// The earlier lease, unless its loss was already known.
     pub(super) lost: Option<Lease>,
-    /// Fires when the run has ended.
     pub(super) ended: CancellationToken,
 }
 
-/// Keeps a lease in the tracker until dropped.
 #[derive(Debug)]
 pub(super) struct LeaseGuard {
     tracker: Arc<LeaseTracker>,
@@ -69,15 +64,6 @@ pub(super) struct LeaseGuard {
 impl LeaseTracker {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock: LeaseClock::new(clock), state: Mutex::default() }
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        self.clock.now()
-    }
-
-    /// See [`LeaseClock::tick`].
-    pub(super) fn tick(&self) -> LeaseTime {
-        self.clock.tick()
     }
 
     /// Tracks a lease granted for `lease_for`, not before `sent_at`. If this runner holds an
@@ -130,7 +116,6 @@ impl LeaseTracker {
         (renewals, repeated)
     }
 
-    /// Records a successful renewal that was sent at `sent_at`.
     pub(super) fn renewed(&self, number: LeaseNumber, sent_at: Duration) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             // Answers may arrive out of order.
@@ -139,7 +124,6 @@ impl LeaseTracker {
         }
     }
 
-    /// Records a failed renewal, which the next period repeats.
     pub(super) fn renewal_failed(&self, number: LeaseNumber) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             tracked.renewal_sent = None;
@@ -153,7 +137,6 @@ impl LeaseTracker {
         self.lock().mark_lost(number)
     }
 
-    /// Returns the leases that have expired by this runner's clock.
     pub(super) fn expired(&self, now: Duration) -> Vec<LeaseNumber> {
         let state = self.lock();
         let expired = state.leases.iter().filter(|(_, tracked)| tracked.expires <= now);
@@ -221,7 +204,7 @@ mod tests {
             let queue = QueueName::new(queue).unwrap();
             let lease =
                 Lease { queue, job: JobId::from_bytes([1; 16]), token: FencingToken(token) };
-            tracker.track(lease, Duration::from_secs(30), tracker.now())
+            tracker.track(lease, Duration::from_secs(30), tracker.clock.now())
         };
         let (first, _) = track("A", 1);
         let (_other, earlier) = track("B", 1);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
+use super::recent::{LateStart, StartWindow};
 use super::shared::{RunnerShared, ServedQueue};
 use super::slots::QueueIndex;
-use super::start_window::{LateStart, StartWindow};
 use super::store::{Start, StoreContext};
 use crate::backend::Backend;
 use crate::client::RegisteredRunner;
@@ -20,7 +20,6 @@ use crate::sync::lock;
 /// Time between comparisons; each one queries the store.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Counts a start for the queue's objective, if it has one.
 pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
     let Some((queue, window)) = context.runner.starts_of(&served.queue) else { return };
     let late_by = start.started.since(job.due);
@@ -57,7 +56,6 @@ fn late_start(
     }
 }
 
-/// Compares all objectives at intervals.
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
     let with_objective = runner.queues.iter().filter(|served| served.starts.is_some());
     let queues: Vec<_> = with_objective.map(|served| served.queue.clone()).collect();
@@ -103,7 +101,6 @@ async fn find_unserved(runner: &RunnerShared) {
     }
 }
 
-/// Compares the objectives once; `missed` has the queues that missed theirs last time.
 async fn compare(
     runner: &RunnerShared,
     contexts: &[Arc<StoreContext>],
@@ -140,7 +137,6 @@ async fn compare(
     Ok(())
 }
 
-/// Reports an objective that is missed or met again.
 fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<QueueName>) {
     let queue = &status.queue;
     match (status.is_missed(), missed.contains(queue)) {

@@ -35,7 +35,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
         tokio::select! {
             () = &mut timer => {
                 timer = clock.sleep(period);
-                let LeaseTime { now, without_jump } = context.leases.tick();
+                let LeaseTime { now, without_jump } = context.leases.clock.tick();
                 // After a jump of the time of day the store is asked first: its clock may not have
                 // jumped. Unless it answers, the leases are lost at the next tick.
                 for number in context.leases.expired(without_jump) {

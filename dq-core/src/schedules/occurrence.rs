@@ -17,11 +17,9 @@ const PIN_MARGIN: Duration = Duration::from_secs(15 * 60);
 
 const MAX_PINNED: Duration = Duration::from_secs(400 * 86_400);
 
-/// What became of an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handled {
     Stored,
-    /// An earlier occurrence's job must end first.
     Waits,
     Skipped,
 }
@@ -68,7 +66,6 @@ impl ScheduleJob {
         }
     }
 
-    /// Creates jobs for ordered occurrences with these due times.
     pub(super) fn occurrence_jobs(
         &self,
         name: &str,
@@ -169,7 +166,6 @@ mod tests {
         let mut late = every_minute("all:90");
         late.spec.deadline = Some(10.minutes());
         assert_eq!(pinned(&late), 10.minutes());
-        // The next times are a minute and then a week later.
         let twice_a_week =
             |catch_up| schedule_job(Cron::new("0,1 0 * * SUN", "UTC").unwrap(), catch_up);
         assert_eq!(pinned(&twice_a_week("last")), 1.minutes());

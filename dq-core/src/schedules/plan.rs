@@ -7,16 +7,12 @@ use crate::model::{CatchUp, ScheduleSpec, Timestamp};
 /// How late an occurrence may be scheduled without counting as missed.
 pub(super) const ON_TIME: Duration = Duration::from_secs(60);
 
-/// What a schedule job does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The occurrences to schedule, in order.
     pub(super) occurrences: Vec<Timestamp>,
     /// Whether late occurrences were left out.
     pub(super) has_missed: bool,
-    /// The last handled occurrence afterwards.
     pub(super) cursor: Timestamp,
-    /// `None` if no occurrence is left.
     pub(super) next: Option<Timestamp>,
 }
 
@@ -57,7 +53,6 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
     Plan { has_missed, occurrences, cursor: last, next }
 }
 
-/// Returns the first `max` occurrences after `after` and until `until`.
 pub(super) fn occurrences_between(
     spec: &ScheduleSpec,
     after: Timestamp,
@@ -91,7 +86,6 @@ mod tests {
         spec(Interval::new(1.minutes()).unwrap(), catch_up)
     }
 
-    /// Returns minutes after `START`, planned `millis` after it.
     fn planned(spec: &ScheduleSpec, millis: i64) -> (Vec<i64>, bool) {
         let now = Timestamp::from_millis(START + millis);
         let plan = plan(spec, Timestamp::from_millis(START), now);

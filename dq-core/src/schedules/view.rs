@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan::plan;
-use super::schedule_job::{ORPHAN_GRACE, REMOVED, SEEN_INTERVAL, ScheduleJob, waiting_in_time};
-use super::store;
-use super::support::{queue, require_support};
-use crate::backend::BrowseParams;
+use super::schedule_job::{
+    ORPHAN_GRACE, REMOVED, SEEN_INTERVAL, ScheduleJob, queue, require_support, waiting_in_time,
+};
+use crate::backend::{Backend, BrowseParams};
 use crate::client::{Dq, Pages};
 use crate::error::{Error, Result};
 use crate::model::schedule::occurrence_id;
@@ -73,9 +73,8 @@ impl Dq {
         Ok(schedules.filter_map(|(name, view)| Some((name, view.err()?))).collect())
     }
 
-    /// Maps unreadable schedules to their errors.
     pub(crate) async fn stored_schedules(&self) -> Result<BTreeMap<String, Result<ScheduleView>>> {
-        let (queue, now) = (queue(), store::now(self).await?);
+        let (queue, now) = (queue(), self.backend().now().await?);
         let mut views = BTreeMap::new();
         // In the order a schedule job passes through the states, and the first again, to find a job
         // that moves meanwhile.

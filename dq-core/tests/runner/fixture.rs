@@ -23,17 +23,12 @@ pub(crate) const QUEUE: &str = "Q";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Observed {
     Claimed(usize),
-    Started {
-        attempt: u32,
-        deliveries: u32,
-    },
+    Started { attempt: u32, deliveries: u32 },
     TimeoutExceeded,
     GraceExceeded,
-    /// Name of the verdict's variant, such as `Retry`.
     Finished(String),
     Dead(DeadKind),
     Settled(Settled),
-    /// A repeated settlement, after an unknown outcome.
     SettledBefore(Settled),
     Renewed,
     LeaseLost,
@@ -110,7 +105,6 @@ impl Fixture {
         (Self::over(store, clock).await, store_clock)
     }
 
-    /// A new store, beside `old` which is drained.
     pub(crate) async fn draining(old: &Self) -> Self {
         let store = FaultyStore::new(&old.clock, &old.clock, Faults::default());
         let dq = Dq::builder().backend(store.clone()).drain(OpenStore::new(old.store.clone()));
@@ -169,7 +163,6 @@ impl Fixture {
         (fixture, blocking)
     }
 
-    /// Starts a runner with this handler.
     pub(crate) fn run(&mut self, handler: impl DelayHandler) {
         self.start(|runner| runner.handler(handler));
     }
@@ -181,7 +174,6 @@ impl Fixture {
             if matches!(event, Event::StoreCalled { operation: "claim", .. }) {
                 claimed.notify_one();
             }
-            // The test may have ended.
             let _ = Observed::of(event).map(|observed| sender.send(observed));
         };
         let builder = self.dq.runner().without_linked_handlers().observer(observer);
@@ -194,7 +186,6 @@ impl Fixture {
         self.stop = Some(stop);
     }
 
-    /// Waits for a claim, even without jobs.
     pub(crate) async fn wait_claimed(&self) {
         let wait = tokio::time::timeout(Duration::from_secs(120), self.claimed.notified());
         wait.await.expect("the runner claims");
@@ -213,7 +204,6 @@ impl Fixture {
         while self.next().await != *wanted {}
     }
 
-    /// Waits for a handler to end; returns the name of the verdict's variant.
     pub(crate) async fn wait_finished(&mut self) -> String {
         loop {
             if let Observed::Finished(verdict) = self.next().await {
@@ -360,14 +350,6 @@ impl TestHandler {
         })
     }
 
-    /// Is done when it is cancelled, for example because its lease is lost.
-    pub(crate) fn until_cancelled() -> Self {
-        Self::new(async |job, _| {
-            job.cancelled().await;
-            Ok(Outcome::Done)
-        })
-    }
-
     pub(crate) fn of_queue(self, queue: &'static str) -> Self {
         Self { queue, ..self }
     }
@@ -399,7 +381,6 @@ impl DelayHandler for TestHandler {
     }
 }
 
-/// Counts concurrent runs.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     running: AtomicUsize,
@@ -426,14 +407,12 @@ impl Drop for Running {
     }
 }
 
-/// Controls a [`BlockingHandler`].
 pub(crate) struct Blocking {
     pub(crate) runs: Arc<Runs>,
     results: std_mpsc::Sender<HandlerResult>,
 }
 
 impl Blocking {
-    /// Lets one run end.
     pub(crate) fn end(&self, result: HandlerResult) {
         self.results.send(result).unwrap();
     }
@@ -464,7 +443,6 @@ impl DelayHandler for BlockingHandler {
     }
 }
 
-/// Lets all tasks run until they wait.
 pub(crate) async fn settle_down() {
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
