@@ -1,7 +1,6 @@
 //! The observer that records a runner's metrics.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::names::{
 /// Records one runner's metrics; add it with `runner.observer(RunnerMetrics::new())`.
 ///
 /// Install the facade's recorder first. Each runner needs its own value.
+#[derive(Debug)]
 pub struct RunnerMetrics {
     /// The runner's slots; 0 until it starts.
     slots: AtomicUsize,
@@ -31,17 +31,23 @@ impl RunnerMetrics {
         names::describe();
         Self { slots: AtomicUsize::new(0), missed: Mutex::default() }
     }
+
+    fn set_missed(&self, queue: &QueueName) {
+        if lock(&self.missed).insert(queue.clone()) {
+            missed(queue).increment(1.0);
+        }
+    }
+
+    fn set_recovered(&self, queue: &QueueName) {
+        if lock(&self.missed).remove(queue) {
+            missed(queue).decrement(1.0);
+        }
+    }
 }
 
 impl Default for RunnerMetrics {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for RunnerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RunnerMetrics")
     }
 }
 
@@ -73,16 +79,8 @@ impl Observer for RunnerMetrics {
             Event::LeaseLost(lease) => {
                 counter!(LEASES_LOST, "queue" => lease.queue.to_string()).increment(1);
             }
-            Event::LatenessMissed(status) => {
-                if lock(&self.missed).insert(status.queue.clone()) {
-                    missed(&status.queue).increment(1.0);
-                }
-            }
-            Event::LatenessRecovered(status) => {
-                if lock(&self.missed).remove(&status.queue) {
-                    missed(&status.queue).decrement(1.0);
-                }
-            }
+            Event::LatenessMissed(status) => self.set_missed(&status.queue),
+            Event::LatenessRecovered(status) => self.set_recovered(&status.queue),
             Event::StoreCalled { operation, duration } => {
                 seconds(&histogram!(STORE, "op" => *operation), *duration);
             }

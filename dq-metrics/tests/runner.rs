@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{block_on, runner, schedule};
+use crate::common::{record, runner, schedule};
 use dq_core::config::QueueSettings;
 use dq_core::{
     Backend, ClaimParams, Dq, Error, ErrorKind, Event, JobContext, JobResult, LeasedJob,
@@ -53,15 +53,13 @@ fn slots_are_busy_while_handlers_run_and_gone_with_the_runner() {
     let metrics = recorder.handle();
     let seen = Arc::default();
     let reader = SlotReader { metrics: metrics.clone(), seen: Arc::clone(&seen) };
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            schedule(&dq, &["done", "skip", "dead"]).await;
-            let (runner, finished) = runner(&dq, 3);
-            let one_at_once = QueueSettings::new().concurrency(1);
-            let runner = runner.concurrency(4).queue("OBEDIENT", one_at_once).middleware(reader);
-            runner.run_until(finished.cancelled()).await.unwrap();
-        });
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        schedule(&dq, &["done", "skip", "dead"]).await;
+        let (runner, finished) = runner(&dq, 3);
+        let one_at_once = QueueSettings::new().concurrency(1);
+        let runner = runner.concurrency(4).queue("OBEDIENT", one_at_once).middleware(reader);
+        runner.run_until(finished.cancelled()).await.unwrap();
     });
     let numbers = |busy: &str, free: &str| [Some(busy.to_owned()), Some(free.to_owned())];
     assert_eq!(*seen.lock().unwrap(), vec![numbers("1", "3"); 3]);
@@ -71,13 +69,11 @@ fn slots_are_busy_while_handlers_run_and_gone_with_the_runner() {
 #[test]
 fn outcomes_runs_and_calls_of_the_store_are_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "again"]).await;
-            let (runner, finished) = runner(&dq, 9);
-            runner.run_until(finished.cancelled()).await.unwrap();
-        });
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "again"]).await;
+        let (runner, finished) = runner(&dq, 9);
+        runner.run_until(finished.cancelled()).await.unwrap();
     });
     let metrics = recorder.handle();
     for (outcome, count) in [
@@ -109,40 +105,38 @@ fn outcomes_runs_and_calls_of_the_store_are_counted() {
 fn a_missed_lateness_objective_is_a_gauge_that_ends_with_the_runner() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let missed = || value(&recorder.handle(), "dq_lateness_missed{queue=\"OBEDIENT\"}");
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let clock = Arc::new(VirtualClock::default());
-            let store = Arc::new(MemoryBackend::new(clock.clone()));
-            let settings = QueueSettings::new().lateness("99% < 100ms".parse().unwrap());
-            let builder = Dq::builder().backend(store).clock(clock.clone()).defaults(settings);
-            let dq = builder.connect().await.unwrap();
-            schedule(&dq, &["done"]).await;
-            let queue = dq.queue("OBEDIENT").unwrap();
-            queue.pause().await.unwrap();
-            let stop = CancellationToken::new();
-            let (runner, _) = runner(&dq, 1);
-            let expect = async |wanted: &str| {
-                // The objective is compared every 15 s.
-                for _ in 0..1_000 {
-                    if missed().as_deref() == Some(wanted) {
-                        return;
-                    }
-                    clock.advance(Duration::from_millis(100));
-                    tokio::task::yield_now().await;
+    record(&recorder, async {
+        let clock = Arc::new(VirtualClock::default());
+        let store = Arc::new(MemoryBackend::new(clock.clone()));
+        let settings = QueueSettings::new().lateness("99% < 100ms".parse().unwrap());
+        let builder = Dq::builder().backend(store).clock(clock.clone()).defaults(settings);
+        let dq = builder.connect().await.unwrap();
+        schedule(&dq, &["done"]).await;
+        let queue = dq.queue("OBEDIENT").unwrap();
+        queue.pause().await.unwrap();
+        let stop = CancellationToken::new();
+        let (runner, _) = runner(&dq, 1);
+        let expect = async |wanted: &str| {
+            // The objective is compared every 15 s.
+            for _ in 0..1_000 {
+                if missed().as_deref() == Some(wanted) {
+                    return;
                 }
-                panic!("{:?}, not {wanted}", missed());
-            };
-            let steps = async {
-                expect("1").await;
-                queue.purge().await.unwrap();
-                expect("0").await;
-                schedule(&dq, &["done"]).await;
-                expect("1").await;
-                stop.cancel();
-            };
-            let (ended, ()) = tokio::join!(runner.run_until(stop.cancelled()), steps);
-            ended.unwrap();
-        });
+                clock.advance(Duration::from_millis(100));
+                tokio::task::yield_now().await;
+            }
+            panic!("{:?}, not {wanted}", missed());
+        };
+        let steps = async {
+            expect("1").await;
+            queue.purge().await.unwrap();
+            expect("0").await;
+            schedule(&dq, &["done"]).await;
+            expect("1").await;
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(runner.run_until(stop.cancelled()), steps);
+        ended.unwrap();
     });
     assert_eq!(missed().as_deref(), Some("0"));
 }
@@ -150,38 +144,35 @@ fn a_missed_lateness_objective_is_a_gauge_that_ends_with_the_runner() {
 #[test]
 fn lost_leases_and_failed_calls_are_counted_and_durations_are_seconds() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            let leased = claim(&dq).await;
-            let lease = leased.lease();
-            let run = RunContext {
-                state: Arc::default(),
-                cancelled: CancellationToken::new(),
-                clock: Arc::new(SystemClock),
-                started: leased.job.due + Duration::from_millis(1500),
-                max_attempts: 5,
-                steps: 0,
-                worker: "test".into(),
-            };
-            let job = &JobContext::new(leased, run);
-            let (result, verdict, settled) =
-                (&Ok(Outcome::Done), &Verdict::Done, Settled::LostLease);
-            let duration = Duration::from_millis(250);
-            let metrics = RunnerMetrics::new();
-            for event in [
-                Event::Started(job),
-                Event::Finished { job, result, verdict, duration },
-                Event::StoreCalled { operation: "claim", duration },
-                Event::Settled { lease: &lease, verdict, settled, repeated: false },
-                // The first call took effect, and its answer was lost.
-                Event::Settled { lease: &lease, verdict, settled, repeated: true },
-                Event::LeaseLost(&lease),
-                Event::StoreFailed(&Error::new(ErrorKind::Unavailable, "no")),
-            ] {
-                metrics.on(&event);
-            }
-        });
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        let leased = claim(&dq).await;
+        let lease = leased.lease();
+        let run = RunContext {
+            state: Arc::default(),
+            cancelled: CancellationToken::new(),
+            clock: Arc::new(SystemClock),
+            started: leased.job.due + Duration::from_millis(1500),
+            max_attempts: 5,
+            steps: 0,
+            worker: "test".into(),
+        };
+        let job = &JobContext::new(leased, run);
+        let (result, verdict, settled) = (&Ok(Outcome::Done), &Verdict::Done, Settled::LostLease);
+        let duration = Duration::from_millis(250);
+        let metrics = RunnerMetrics::new();
+        for event in [
+            Event::Started(job),
+            Event::Finished { job, result, verdict, duration },
+            Event::StoreCalled { operation: "claim", duration },
+            Event::Settled { lease: &lease, verdict, settled, repeated: false },
+            // The first call took effect, and its answer was lost.
+            Event::Settled { lease: &lease, verdict, settled, repeated: true },
+            Event::LeaseLost(&lease),
+            Event::StoreFailed(&Error::new(ErrorKind::Unavailable, "no")),
+        ] {
+            metrics.on(&event);
+        }
     });
     expect(
         &recorder.handle(),

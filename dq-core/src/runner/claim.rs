@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::claim_timer::ClaimTimer;
 use super::events::Event;
 use super::hints::{Hints, Wakeup};
-use super::shared::{RETRY, RunnerShared, ServedQueue};
+use super::shared::{RETRY, ServedQueue};
 use super::slots::{Reservation, Scope, Share};
 use super::start::{all_started, start_jobs};
 use super::store::{StoreContext, report_quarantined};
@@ -118,7 +118,11 @@ async fn claim_and_start(
     let runner = &context.runner;
     // The granted leases do not expire before this time plus their duration.
     let sent_at = context.leases.clock.now();
-    let wants = wants(runner, reservation);
+    let want = |share: &Share| {
+        let served = &runner.queues[share.queue];
+        Want::new(served.queue.clone(), share.jobs(), served.policy.lease)
+    };
+    let wants: Vec<_> = reservation.queues.iter().map(want).collect();
     let claimed = match claim(context, &wants, reservation.limit, timer).await {
         Ok(claimed) => claimed,
         Err(error) => {
@@ -178,14 +182,6 @@ async fn claim(
     *lock(&context.skew) = Some(timer.skew);
     report_quarantined(runner, &claimed);
     Ok(claimed)
-}
-
-fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
-    let want = |share: &Share| {
-        let served = &runner.queues[share.queue];
-        Want::new(served.queue.clone(), share.jobs(), served.policy.lease)
-    };
-    reservation.queues.iter().map(want).collect()
 }
 
 async fn wait(context: &StoreContext, timer: &mut ClaimTimer, hints: &mut Hints) {

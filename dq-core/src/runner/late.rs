@@ -35,7 +35,11 @@ pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
         while let Some(target) = path.last().and_then(|last| target_of(queues, last)) {
             if target == queue {
                 path.push(target);
-                return Err(moves_in_a_ring(&path));
+                let path: Vec<_> = path.into_iter().map(QueueName::as_str).collect();
+                let message = format!("late.then moves late jobs in a ring: {}", path.join(", "));
+                return Err(Error::new(ErrorKind::Config, message).remedy(
+                    "let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"",
+                ));
             }
             // A ring without this queue is found from one of its own queues.
             if path.contains(&target) {
@@ -55,14 +59,6 @@ fn target_of<'a>(queues: &'a [ServedQueue], queue: &QueueName) -> Option<&'a Que
     }
 }
 
-fn moves_in_a_ring(path: &[&QueueName]) -> Error {
-    let path: Vec<_> = path.iter().map(|queue| queue.as_str()).collect();
-    let message = format!("late.then moves late jobs in a ring: {}", path.join(", "));
-    Error::new(ErrorKind::Config, message)
-        .remedy("let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"")
-}
-
-/// Applies the queue's late policy, if the job starts later than it allows.
 pub(super) async fn apply(
     context: &StoreContext,
     served: &ServedQueue,
@@ -76,7 +72,8 @@ pub(super) async fn apply(
     if lateness <= policy.after {
         return Late::Runs;
     }
-    let (late, limit) = (whole_seconds(lateness), whole_seconds(policy.after));
+    let [late, limit] = [lateness, policy.after]
+        .map(|time| humantime::format_duration(Duration::from_secs(time.as_secs())));
     let reason = format!("started {late} after its due time; the limit is {limit}");
     tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
     context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });
@@ -88,10 +85,6 @@ pub(super) async fn apply(
             Late::Ends(move_to(context, target, job, &reason, signals).await)
         }
     }
-}
-
-fn whole_seconds(time: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_secs(time.as_secs()))
 }
 
 fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {

@@ -116,16 +116,13 @@ impl LeaseTracker {
         (renewals, repeated)
     }
 
-    pub(super) fn renewed(&self, number: LeaseNumber, sent_at: Duration) {
+    /// Records a renewal's answer: the time when a successful call was sent, or `None` for a failed
+    /// call, which the next period repeats.
+    pub(super) fn renewal_answered(&self, number: LeaseNumber, renewed_at: Option<Duration>) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             // Answers may arrive out of order.
-            tracked.expires = tracked.expires.max(sent_at + tracked.lease_for);
-            tracked.renewal_sent = None;
-        }
-    }
-
-    pub(super) fn renewal_failed(&self, number: LeaseNumber) {
-        if let Some(tracked) = self.lock().leases.get_mut(&number) {
+            let renewed_until = renewed_at.map(|sent_at| sent_at + tracked.lease_for);
+            tracked.expires = tracked.expires.max(renewed_until.unwrap_or_default());
             tracked.renewal_sent = None;
         }
     }

@@ -21,39 +21,28 @@ use crate::sync::lock;
 const INTERVAL: Duration = Duration::from_secs(15);
 
 pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
-    let Some((queue, window)) = context.runner.starts_of(&served.queue) else { return };
-    let late_by = start.started.since(job.due);
-    let late_start = window
-        .objective
-        .is_late(late_by)
-        .then(|| late_start(context, queue, window, job, late_by, start.waited_for_slot));
-    window.record(context.runner.clock().elapsed(), late_start);
-}
-
-fn late_start(
-    context: &StoreContext,
-    queue: QueueIndex,
-    window: &StartWindow,
-    job: &Job,
-    late_by: Duration,
-    waited_for_slot: bool,
-) -> LateStart {
     let runner = &context.runner;
-    let now = runner.clock().elapsed();
+    let Some((queue, window)) = runner.starts_of(&served.queue) else { return };
+    let (now, late_by) = (runner.clock().elapsed(), start.started.since(job.due));
+    if !window.objective.is_late(late_by) {
+        window.record(now, None);
+        return;
+    }
     let skew_ms = *lock(&context.skew);
     let built_at = runner.built_at.as_millis().saturating_add(skew_ms.unwrap_or_default());
     let in_outage = context.claim_time.waited_in_outage(now.saturating_sub(late_by));
     // Slots are also full after an outage, but then they are not why the backlog is late.
-    let waited_for_slot = waited_for_slot && in_outage < late_by / 2;
+    let waited_for_slot = start.waited_for_slot && in_outage < late_by / 2;
     let facts = LatenessFacts {
         claim_time: context.claim_time.longest(now).max(Some(in_outage)),
         skew: skew_ms.map(skew),
         ..runner_facts(runner, queue, window, waited_for_slot)
     };
-    LateStart {
+    let late_start = LateStart {
         cause: LatenessCause::of(&facts),
         due_before_runner_start: job.due.as_millis() < built_at,
-    }
+    };
+    window.record(now, Some(late_start));
 }
 
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {

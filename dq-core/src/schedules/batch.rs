@@ -111,12 +111,10 @@ impl Batches {
     }
 }
 
-pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-    let max = dq.shared().limits.bulk.max(1);
+pub(super) async fn schedule(dq: &Dq, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
     let mut scheduled = Vec::with_capacity(jobs.len());
-    while !jobs.is_empty() {
-        let rest = jobs.split_off(jobs.len().min(max));
-        scheduled.extend(dq.shared().stores.schedule(std::mem::replace(&mut jobs, rest)).await?);
+    for call in jobs.chunks(dq.shared().limits.bulk.max(1)) {
+        scheduled.extend(dq.shared().stores.schedule(call.to_vec()).await?);
     }
     Ok(scheduled)
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batches;
-use super::occurrence::Handled;
-use super::plan::{ON_TIME, Plan, plan};
+use super::occurrence::{Handled, ON_TIME, Plan, plan};
 use super::schedule_job::{
     ORPHAN_GRACE, REMOVED, ScheduleJob, queue, schedule_job, waiting_in_time,
 };

@@ -22,7 +22,6 @@ mod count;
 mod declare;
 mod handler;
 mod occurrence;
-mod plan;
 mod recurring;
 mod schedule_job;
 mod store;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::occurrences_between;
+use super::occurrence::occurrences_between;
 use super::view::ScheduleView;
 use super::{batch, store};
 use crate::backend::{Backend, Scheduled};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::plan::plan;
+use super::occurrence::plan;
 use super::schedule_job::{
     ORPHAN_GRACE, REMOVED, SEEN_INTERVAL, ScheduleJob, queue, require_support, waiting_in_time,
 };

@@ -11,7 +11,7 @@ use dq_core::{
     Result, RunnerBuilder, Settled, VirtualClock, Want,
 };
 use futures_util::future::BoxFuture;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::runner::faulty::{Faults, FaultyStore, OpenStore};
@@ -82,7 +82,6 @@ pub(crate) struct Fixture {
     pub(crate) clock: Arc<VirtualClock>,
     observed: mpsc::UnboundedReceiver<Observed>,
     sender: mpsc::UnboundedSender<Observed>,
-    claimed: Arc<Notify>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<Result<()>>>,
 }
@@ -121,16 +120,7 @@ impl Fixture {
     pub(crate) fn with_client(dq: Dq, store: Arc<FaultyStore>, clock: Arc<VirtualClock>) -> Self {
         log_lines::collect();
         let (sender, observed) = mpsc::unbounded_channel();
-        Self {
-            dq,
-            store,
-            clock,
-            observed,
-            sender,
-            claimed: Arc::default(),
-            stop: None,
-            running: None,
-        }
+        Self { dq, store, clock, observed, sender, stop: None, running: None }
     }
 
     /// Has a job, and a runner with this handler that has claimed it or will.
@@ -169,11 +159,8 @@ impl Fixture {
 
     /// Starts a runner; `change` adds handlers and settings.
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
-        let (sender, claimed) = (self.sender.clone(), Arc::clone(&self.claimed));
+        let sender = self.sender.clone();
         let observer = move |event: &Event<'_>| {
-            if matches!(event, Event::StoreCalled { operation: "claim", .. }) {
-                claimed.notify_one();
-            }
             let _ = Observed::of(event).map(|observed| sender.send(observed));
         };
         let builder = self.dq.runner().without_linked_handlers().observer(observer);
@@ -184,11 +171,6 @@ impl Fixture {
         };
         self.running = Some(tokio::spawn(runner.run_until(shutdown)));
         self.stop = Some(stop);
-    }
-
-    pub(crate) async fn wait_claimed(&self) {
-        let wait = tokio::time::timeout(Duration::from_secs(120), self.claimed.notified());
-        wait.await.expect("the runner claims");
     }
 
     pub(crate) async fn next(&mut self) -> Observed {

@@ -8,6 +8,7 @@ use dq_core::{
     DelayHandler, Dq, Event, HandlerResult, JobContext, Outcome, QueueCode, RunnerBuilder,
 };
 use dq_metrics::RunnerMetrics;
+use metrics_exporter_prometheus::PrometheusRecorder;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct PayloadIsOutcome;
@@ -57,8 +58,8 @@ pub(crate) async fn schedule(dq: &Dq, payloads: &[&str]) {
     dq.schedule_many(jobs).await.expect("the jobs are valid");
 }
 
-/// Single-threaded, because recorders are local to the thread.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(future)
+/// Runs a future on this thread, because the recorder is local to it.
+pub(crate) fn record<T>(recorder: &PrometheusRecorder, future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(recorder, || runtime.block_on(future))
 }
