@@ -48,8 +48,6 @@ impl ClaimTime {
         lock(&self.0).sent_at = None;
     }
 
-    /// Returns the duration of the longest claim: of the last two, with their repetitions, and the
-    /// unanswered one.
     pub(super) fn longest(&self, now: Duration) -> Option<Duration> {
         let claims = lock(&self.0);
         let unanswered = claims.sent_at.map(|sent_at| now.saturating_sub(sent_at));

@@ -107,9 +107,6 @@ impl ClaimTimer {
         self.next_due = None;
     }
 
-    /// Delays the next claim because the store withholds a due job.
-    ///
-    /// The delay grows with each such claim, up to `max`. `now` is store time.
     pub(super) fn job_withheld(&mut self, now: Timestamp, max: Duration) {
         let delay = self.withheld_delay.map_or(MIN_WITHHELD_DELAY, |delay| delay * 2).min(max);
         let logged = LOGGED_WITHHELD_DELAY.min(max);

@@ -172,8 +172,6 @@ async fn run_until_stopped(
     stopped
 }
 
-/// Runs middleware and handler until they return or time out, but never ends before a blocking
-/// handler's thread.
 async fn run_with_timeout(
     runner: &RunnerShared,
     served: &ServedQueue,

@@ -152,8 +152,6 @@ impl State {
         (!tracked.run_ended.is_cancelled()).then(|| tracked.lease.clone())
     }
 
-    /// Marks a lease as lost to another lease of this runner. Returns its run unless that has
-    /// ended.
     fn supersede(&self, number: LeaseNumber) -> Option<EarlierRun> {
         let lost = self.mark_lost(number);
         let tracked = self.leases.get(&number)?;

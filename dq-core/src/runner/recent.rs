@@ -10,8 +10,6 @@ use crate::model::{Histogram, LatenessCause, LatenessCounts, LatenessObjective};
 use crate::sync::lock;
 
 /// A sliding window: one value for each recent period, such as each of the last five minutes.
-///
-/// All times are by [`Clock::elapsed`](crate::Clock::elapsed).
 #[derive(Debug)]
 struct Window<T> {
     period: Duration,

@@ -130,8 +130,6 @@ enum Ended {
     HandlersRun,
 }
 
-/// Stops the loops, gives the handlers the grace period to finish, and waits for the last
-/// settlements.
 async fn shut_down(runner: &RunnerShared, tasks: &mut Tasks) -> Ended {
     runner.stop.cancel();
     tasks.until_stop.abort_all();

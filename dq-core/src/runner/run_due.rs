@@ -86,10 +86,6 @@ async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Resu
     Ok(claimed)
 }
 
-/// Runs and settles a job.
-///
-/// # Errors
-/// `Unavailable` if the claim took as long as the lease; the job is handed back.
 async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result<()> {
     let ClaimedJob { served, leased, now, sent_at } = claimed;
     let lease = leased.lease();

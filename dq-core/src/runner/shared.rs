@@ -79,9 +79,6 @@ impl RunnerShared {
     }
 
     /// Makes a store call, for at most [`CALL_TIMEOUT`].
-    ///
-    /// # Errors
-    /// See [`call_within`](Self::call_within).
     pub(super) async fn call<T>(
         &self,
         operation: &'static str,

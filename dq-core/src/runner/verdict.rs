@@ -57,9 +57,6 @@ impl VerdictRules<'_> {
         (version > current).then_some(version)
     }
 
-    /// Returns the verdict on a run that started at `started`, by the store's clock.
-    ///
-    /// `error` is the text of the result's error.
     pub(crate) fn after_run(
         &self,
         job: &Job,

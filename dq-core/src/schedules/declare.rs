@@ -64,8 +64,6 @@ impl Declarations {
         }
     }
 
-    /// Stores new schedules, and refreshes the others once an hour, unless another process has done
-    /// so.
     pub(crate) async fn keep(&self) -> Result<()> {
         let now = self.dq.shared().environment.clock.elapsed();
         let is_fresh = |refreshed: Duration| now.saturating_sub(refreshed) < SEEN_INTERVAL;

@@ -92,8 +92,6 @@ async fn run(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     Ok(Outcome::Again(Due::At(due), schedule_job.encode()?))
 }
 
-/// Schedules the jobs for all occurrences until `now`, by the store's clock. Returns the next
-/// occurrence.
 async fn schedule_occurrences(
     schedule_job: &mut ScheduleJob,
     name: &str,

@@ -202,10 +202,6 @@ pub(crate) fn queue() -> QueueName {
     QueueName::new(QUEUE).expect("a valid queue name")
 }
 
-/// Checks that a store can keep schedules.
-///
-/// # Errors
-/// `Unsupported` if it cannot.
 pub(super) fn require_support(store: &dyn Backend) -> Result<()> {
     match missing(store.capabilities()) {
         None => Ok(()),

@@ -162,8 +162,6 @@ pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Records that a process still declares the schedule, unless one has done so recently. Leaves a
-/// schedule made by a call alone.
 pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
     let now = dq.backend().now().await?;
     let changed = change(dq, name, |schedule_job| {

@@ -120,8 +120,6 @@ impl ScheduleView {
         dq.queue(&self.spec.queue)?.get(occurrence_id(&self.name, occurrence)).await
     }
 
-    /// Returns the occurrences to schedule at `now`, and the last handled one after that, by the
-    /// schedule's times.
     pub(crate) fn occurrences_at(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
         let nominal_now = now - self.spec.offset(&self.name);
         let plan = plan(&self.spec, self.cursor, nominal_now);
