@@ -14,7 +14,6 @@ use dq_metrics::RunnerMetrics;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 
-/// Returns the value of a series, such as `dq_slots{state="free"}`.
 fn value(metrics: &PrometheusHandle, series: &str) -> Option<String> {
     let text = metrics.render();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(series));

@@ -54,7 +54,6 @@ impl ClaimTime {
         claims.last_two.into_iter().max().flatten().max(unanswered)
     }
 
-    /// Returns how long a job due at `due` waited during the outage.
     pub(super) fn waited_in_outage(&self, due: Duration) -> Duration {
         let waited = |outage: Outage| outage.ended.saturating_sub(outage.began.max(due));
         lock(&self.0).outage.map_or(Duration::ZERO, waited)

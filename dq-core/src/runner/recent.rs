@@ -84,7 +84,6 @@ impl RecentRuns {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Returns the histograms of the runs that ended in the last minutes.
     pub(super) fn histograms(&self, now: Duration) -> RunHistograms {
         let mut sum = RunHistograms::default();
         for minute in lock(&self.by_minute).recent(now) {
@@ -141,7 +140,6 @@ impl StartWindow {
         self.was_unserved.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the last hour's counts, with the most frequent cause of late starts.
     pub(super) fn counts(&self, now: Duration) -> LatenessCounts {
         let was_unserved = self.was_unserved.load(Ordering::Relaxed);
         let mut counts = LatenessCounts::new(self.objective);

@@ -58,7 +58,6 @@ impl Dq {
     }
 }
 
-/// Counts the multiples of an interval, each due `offset` later.
 fn add_multiples(
     counts: &mut [u64],
     every: Duration,

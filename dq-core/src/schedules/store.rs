@@ -112,8 +112,6 @@ fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     }
 }
 
-/// Stores a handler's declaration. Replaces a different declaration, and takes over a schedule made
-/// by a call.
 pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<()> {
     warn_if_rapid(name, spec);
     let now = dq.backend().now().await?;
