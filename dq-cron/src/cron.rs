@@ -192,7 +192,6 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
     })
 }
 
-/// The fields with their ranges, from the optional second to the optional year.
 const FIELDS: [(&str, &str); 7] = [
     ("second", "0 to 59"),
     ("minute", "0 to 59"),
@@ -229,7 +228,6 @@ fn kind(expression: &str) -> Kind {
     let repeated = match fields.len() {
         1 => fields[0].eq_ignore_ascii_case("@hourly"),
         5 => starts_with_star(0) || starts_with_star(1),
-        // The first field is the second.
         _ => starts_with_star(1) || starts_with_star(2),
     };
     if repeated { Kind::Repeated } else { Kind::Fixed }
@@ -243,7 +241,6 @@ impl PartialEq for Cron {
 
 impl Eq for Cron {}
 
-/// For example `30 2 * * * Europe/Stockholm`.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.expression, self.zone_name)

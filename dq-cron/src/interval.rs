@@ -40,7 +40,6 @@ impl Interval {
         Duration::from_millis(self.millis.unsigned_abs())
     }
 
-    /// Returns the first multiple after `time`; `None` if it overflows.
     pub(crate) fn next_after(&self, time: i64) -> Option<i64> {
         time.div_euclid(self.millis).checked_add(1)?.checked_mul(self.millis)
     }
@@ -51,7 +50,6 @@ impl Interval {
     }
 }
 
-/// For example `every 1m 30s`.
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "every {:#}", jiff::SignedDuration::from_millis(self.millis))

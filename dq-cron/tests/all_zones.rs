@@ -14,32 +14,31 @@ const AROUND: i64 = 2 * DAY_MINUTES;
 struct Daily {
     expression: &'static str,
     fixed: bool,
+    /// Whether an hour and minute match.
     matches: fn(i8, i8) -> bool,
 }
 
+const fn fixed(expression: &'static str, matches: fn(i8, i8) -> bool) -> Daily {
+    Daily { expression, fixed: true, matches }
+}
+
+const fn repeated(expression: &'static str, matches: fn(i8, i8) -> bool) -> Daily {
+    Daily { expression, fixed: false, matches }
+}
+
 const EXPRESSIONS: [Daily; 8] = [
-    Daily { expression: "30 2 * * *", fixed: true, matches: |h, m| (h, m) == (2, 30) },
-    Daily {
-        expression: "30 1,13 * * *",
-        fixed: true,
-        matches: |h, m| (h == 1 || h == 13) && m == 30,
-    },
-    Daily {
-        expression: "0,15,30 2 * * *",
-        fixed: true,
-        matches: |h, m| h == 2 && [0, 15, 30].contains(&m),
-    },
-    Daily { expression: "0 0 * * *", fixed: true, matches: |h, m| (h, m) == (0, 0) },
-    Daily { expression: "1-59/7 0-3 * * *", fixed: true, matches: |h, m| h <= 3 && m % 7 == 1 },
-    Daily { expression: "*/30 * * * *", fixed: false, matches: |_, m| m % 30 == 0 },
-    Daily { expression: "15 * * * *", fixed: false, matches: |_, m| m == 15 },
-    Daily { expression: "*/20 2 * * *", fixed: false, matches: |h, m| h == 2 && m % 20 == 0 },
+    fixed("30 2 * * *", |h, m| (h, m) == (2, 30)),
+    fixed("30 1,13 * * *", |h, m| (h == 1 || h == 13) && m == 30),
+    fixed("0,15,30 2 * * *", |h, m| h == 2 && [0, 15, 30].contains(&m)),
+    fixed("0 0 * * *", |h, m| (h, m) == (0, 0)),
+    fixed("1-59/7 0-3 * * *", |h, m| h <= 3 && m % 7 == 1),
+    repeated("*/30 * * * *", |_, m| m % 30 == 0),
+    repeated("15 * * * *", |_, m| m == 15),
+    repeated("*/20 2 * * *", |h, m| h == 2 && m % 20 == 0),
 ];
 
-type Change = (&'static str, Timestamp);
-
 /// Each zone counts once, without its other names.
-fn changes() -> Vec<Change> {
+fn changes() -> Vec<(&'static str, Timestamp)> {
     let (from, until) =
         ("2010-01-01T00:00Z".parse().unwrap(), "2035-12-31T00:00Z".parse().unwrap());
     let mut seen = HashSet::new();
@@ -60,18 +59,14 @@ fn changes() -> Vec<Change> {
     changes
 }
 
-fn civil(zone: &TimeZone, at: Timestamp) -> DateTime {
-    zone.to_datetime(at)
-}
-
 /// Looks at the wall clock every minute.
 fn by_looking(daily: &Daily, zone: &TimeZone, start: Timestamp, minutes: i64) -> Vec<i64> {
     let matches = |civil: DateTime| (daily.matches)(civil.hour(), civil.minute());
     let mut fired = Vec::new();
-    let mut latest = civil(zone, start);
+    let mut latest = zone.to_datetime(start);
     for minute in 1..=minutes {
         let at = start + SignedDuration::from_mins(minute);
-        let shown = civil(zone, at);
+        let shown = zone.to_datetime(at);
         let fires = if daily.fixed {
             let mut reached = false;
             while latest < shown {
@@ -105,7 +100,7 @@ fn every_kind_of_change_has_the_times_that_a_look_at_the_wall_clock_gives() {
         let zone = TimeZoneDatabase::bundled().get(name).unwrap();
         let start = at - SignedDuration::from_mins(AROUND);
         let before = zone.to_offset(at - SignedDuration::from_secs(1)).seconds();
-        if !kinds.insert((before, zone.to_offset(at).seconds(), civil(&zone, at).time())) {
+        if !kinds.insert((before, zone.to_offset(at).seconds(), zone.to_datetime(at).time())) {
             continue;
         }
         for daily in &EXPRESSIONS {
@@ -135,12 +130,8 @@ fn times_increase_over_every_change_of_every_zone() {
             while time <= end {
                 let next = times.next_after(time).unwrap();
                 assert!(next > time, "{} in {name}: {next} after {time}", daily.expression);
-                assert_eq!(
-                    times.next_after(next - 1),
-                    Some(next),
-                    "{} in {name}",
-                    daily.expression
-                );
+                let again = times.next_after(next - 1);
+                assert_eq!(again, Some(next), "{} in {name}", daily.expression);
                 time = next;
             }
         }

@@ -17,8 +17,7 @@ const MAX_NAME_BYTES: usize = 128;
 /// As in `QueueName::RESERVED_PREFIX`.
 const RESERVED_PREFIX: &str = "dq.";
 
-pub(crate) const LEASES: RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(86_400);
+const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
 
 /// Checks a code as `QueueName::new` and `QueueName::refuse_reserved` do.
 pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
@@ -123,19 +122,24 @@ pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
     })
 }
 
-/// `range` describes `within` in the error.
-pub(crate) fn duration_within(
-    key: &str,
-    value: &Expr,
-    within: &RangeInclusive<Duration>,
-    range: &str,
-) -> syn::Result<Duration> {
-    let duration = duration(key, value)?;
-    if within.contains(&duration) {
-        return Ok(duration);
+pub(crate) fn lease(value: &Expr) -> syn::Result<Duration> {
+    let lease = duration("lease", value)?;
+    if LEASES.contains(&lease) {
+        return Ok(lease);
     }
-    let written = humantime::format_duration(duration);
-    Err(syn::Error::new_spanned(value, format!("{key} is {written}; it must be {range}")))
+    let written = humantime::format_duration(lease);
+    let message = format!("lease is {written}; it must be 1s to 1day");
+    Err(syn::Error::new_spanned(value, message))
+}
+
+/// Reads a duration. `advice_for_zero` is part of the error for zero.
+pub(crate) fn positive(key: &str, value: &Expr, advice_for_zero: &str) -> syn::Result<Duration> {
+    match duration(key, value)? {
+        Duration::ZERO => {
+            Err(syn::Error::new_spanned(value, format!("{key} is 0; {advice_for_zero}")))
+        }
+        duration => Ok(duration),
+    }
 }
 
 /// Reads a time limit; `"none"` is [`Duration::MAX`].
@@ -143,13 +147,7 @@ pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
     if string(value, "").is_ok_and(|text| text.value() == "none") {
         return Ok(Duration::MAX);
     }
-    match duration(key, value)? {
-        Duration::ZERO => Err(syn::Error::new_spanned(
-            value,
-            format!("{key} is 0; write {key} = \"none\" for no limit"),
-        )),
-        duration => Ok(duration),
-    }
+    positive(key, value, &format!("write {key} = \"none\" for no limit"))
 }
 
 pub(crate) fn duration_tokens(duration: Duration, private: &TokenStream) -> TokenStream {

@@ -1,9 +1,8 @@
 //! The observer that records a runner's metrics.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use dq_core::sync::lock;
@@ -17,6 +16,7 @@ use crate::names::{
 /// Records one runner's metrics; add it with `runner.observer(RunnerMetrics::new())`.
 ///
 /// Install the facade's recorder first. Each runner needs its own value.
+#[derive(Debug)]
 pub struct RunnerMetrics {
     /// The runner's slots; 0 until it starts.
     slots: AtomicUsize,
@@ -33,31 +33,21 @@ impl RunnerMetrics {
     }
 
     fn set_missed(&self, queue: &QueueName) {
-        if self.missed().insert(queue.clone()) {
+        if lock(&self.missed).insert(queue.clone()) {
             missed(queue).increment(1.0);
         }
     }
 
     fn set_recovered(&self, queue: &QueueName) {
-        if self.missed().remove(queue) {
+        if lock(&self.missed).remove(queue) {
             missed(queue).decrement(1.0);
         }
-    }
-
-    fn missed(&self) -> MutexGuard<'_, BTreeSet<QueueName>> {
-        lock(&self.missed)
     }
 }
 
 impl Default for RunnerMetrics {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for RunnerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RunnerMetrics")
     }
 }
 
@@ -105,7 +95,7 @@ impl Observer for RunnerMetrics {
 impl Drop for RunnerMetrics {
     /// The runner has ended.
     fn drop(&mut self) {
-        for queue in self.missed().iter() {
+        for queue in lock(&self.missed).iter() {
             missed(queue).decrement(1.0);
         }
         free_slots().decrement(count(*self.slots.get_mut()));

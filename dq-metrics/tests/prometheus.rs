@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Countdown, block_on, runner, schedule};
+use crate::common::{record, runner, schedule};
 use dq_core::Dq;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
@@ -32,13 +32,11 @@ fn expect_success(arguments: &[&str], input: &str) {
 fn a_scrape_is_valid_and_its_histograms_have_the_published_bounds() {
     let builder = PrometheusBuilder::new().set_buckets(dq_metrics::BUCKETS).unwrap();
     let recorder = builder.build_recorder();
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            schedule(&dq, &["done", "skip"]).await;
-            let countdown = Countdown::new(2);
-            runner(&dq, &countdown).run_until(countdown.finished.cancelled()).await.unwrap();
-        });
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        schedule(&dq, &["done", "skip"]).await;
+        let (runner, finished) = runner(&dq, 2);
+        runner.run_until(finished.cancelled()).await.unwrap();
     });
 
     let scrape = recorder.handle().render();
@@ -93,11 +91,8 @@ fn the_dashboard_asks_valid_questions_about_metrics_that_exist() {
         "dq_queue_lateness_missed",
         "dq_queue_runners",
     ];
-    for word in questions
-        .join(" ")
-        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .chain(rules.split(|c: char| !(c.is_alphanumeric() || c == '_')))
-    {
+    let text = format!("{} {rules}", questions.join(" "));
+    for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
         let name = word.strip_suffix("_bucket").unwrap_or(word);
         assert!(!name.starts_with("dq_") || known.contains(&name), "{name}");
     }

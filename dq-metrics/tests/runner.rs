@@ -1,10 +1,9 @@
-//! A runner's metrics, as a debugging recorder sees them.
+//! A runner's metrics, as Prometheus reads them.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Countdown, block_on, runner, schedule};
+use crate::common::{record, runner, schedule};
 use dq_core::config::QueueSettings;
 use dq_core::{
     Backend, ClaimParams, Dq, Error, ErrorKind, Event, JobContext, JobResult, LeasedJob,
@@ -13,45 +12,36 @@ use dq_core::{
 };
 use dq_metrics::RunnerMetrics;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio_util::sync::CancellationToken;
 
-/// A histogram's value is its sample count.
-fn values(snapshotter: &Snapshotter) -> BTreeMap<String, i64> {
-    let metrics = snapshotter.snapshot().into_vec().into_iter();
-    metrics
-        .map(|(key, _, _, value)| {
-            let labels = key.key().labels().map(|label| label.value().to_owned());
-            let name = std::iter::once(key.key().name().to_owned()).chain(labels);
-            let value = match value {
-                DebugValue::Counter(count) => count.cast_signed(),
-                DebugValue::Gauge(value) => value.into_inner().round() as i64,
-                DebugValue::Histogram(samples) => samples.len().try_into().unwrap(),
-            };
-            (name.collect::<Vec<_>>().join(" "), value)
-        })
-        .collect()
+fn value(metrics: &PrometheusHandle, series: &str) -> Option<String> {
+    let text = metrics.render();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(series));
+    lines.find_map(|rest| rest.strip_prefix(' ')).map(str::to_owned)
 }
 
-/// Snapshots of the debugging recorder reset the values, so it cannot read them.
-struct SlotReader(PrometheusHandle, Arc<Mutex<Vec<[String; 2]>>>);
-
-impl SlotReader {
-    fn read(&self) -> [String; 2] {
-        let text = self.0.render();
-        ["busy", "free"].map(|state| {
-            let series = format!("dq_slots{{state=\"{state}\"}} ");
-            let line = text.lines().find_map(|line| line.strip_prefix(&series));
-            line.unwrap_or_else(|| panic!("no {series} in {text}")).to_owned()
-        })
+#[track_caller]
+fn expect(metrics: &PrometheusHandle, wanted: &[(&str, &str)]) {
+    for (series, wanted) in wanted {
+        let text = metrics.render();
+        assert_eq!(value(metrics, series).as_deref(), Some(*wanted), "{series}: {text}");
     }
+}
+
+struct SlotReader {
+    metrics: PrometheusHandle,
+    /// The numbers of busy and free slots at each start.
+    seen: Arc<Mutex<Vec<[Option<String>; 2]>>>,
+}
+
+fn slots(metrics: &PrometheusHandle) -> [Option<String>; 2] {
+    ["busy", "free"].map(|state| value(metrics, &format!("dq_slots{{state=\"{state}\"}}")))
 }
 
 #[dq_core::async_trait]
 impl Middleware for SlotReader {
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult {
-        let slots = self.read();
-        self.1.lock().unwrap().push(slots);
+        self.seen.lock().unwrap().push(slots(&self.metrics));
         next.run(job).await
     }
 }
@@ -59,51 +49,53 @@ impl Middleware for SlotReader {
 #[test]
 fn slots_are_busy_while_handlers_run_and_gone_with_the_runner() {
     let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
     let seen = Arc::default();
-    let reader = || SlotReader(recorder.handle(), Arc::clone(&seen));
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            schedule(&dq, &["done", "skip", "dead"]).await;
-            let countdown = Countdown::new(3);
-            let runner = runner(&dq, &countdown)
-                .concurrency(4)
-                .queue("OBEDIENT", QueueSettings::new().concurrency(1))
-                .middleware(reader());
-            runner.run_until(countdown.finished.cancelled()).await.unwrap();
-        });
+    let reader = SlotReader { metrics: metrics.clone(), seen: Arc::clone(&seen) };
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        schedule(&dq, &["done", "skip", "dead"]).await;
+        let (runner, finished) = runner(&dq, 3);
+        let one_at_once = QueueSettings::new().concurrency(1);
+        let runner = runner.concurrency(4).queue("OBEDIENT", one_at_once).middleware(reader);
+        runner.run_until(finished.cancelled()).await.unwrap();
     });
-    assert_eq!(*seen.lock().unwrap(), [["1", "3"]; 3]);
-    assert_eq!(reader().read(), ["0", "0"]);
+    let numbers = |busy: &str, free: &str| [Some(busy.to_owned()), Some(free.to_owned())];
+    assert_eq!(*seen.lock().unwrap(), vec![numbers("1", "3"); 3]);
+    assert_eq!(slots(&metrics), numbers("0", "0"));
 }
 
 #[test]
-fn runs_lateness_and_calls_of_the_store_are_measured() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "again"]).await;
-            let countdown = Countdown::new(9);
-            runner(&dq, &countdown).run_until(countdown.finished.cancelled()).await.unwrap();
-        });
+fn outcomes_runs_and_calls_of_the_store_are_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "again"]).await;
+        let (runner, finished) = runner(&dq, 9);
+        runner.run_until(finished.cancelled()).await.unwrap();
     });
-    let values = values(&snapshotter);
-    for (name, value) in [
-        ("dq_jobs_total OBEDIENT done", 4),
-        ("dq_jobs_total OBEDIENT skip", 1),
-        ("dq_jobs_total OBEDIENT dead", 1),
-        ("dq_jobs_total OBEDIENT retry", 1),
-        ("dq_jobs_total OBEDIENT snooze", 1),
-        ("dq_jobs_total OBEDIENT again", 1),
-        ("dq_run_seconds OBEDIENT", 9),
-        ("dq_lateness_seconds OBEDIENT", 9),
+    let metrics = recorder.handle();
+    for (outcome, count) in [
+        ("done", "4"),
+        ("skip", "1"),
+        ("dead", "1"),
+        ("retry", "1"),
+        ("snooze", "1"),
+        ("again", "1"),
     ] {
-        assert_eq!(values[name], value, "{name}: {values:?}");
+        let series = format!("dq_jobs_total{{queue=\"OBEDIENT\",outcome=\"{outcome}\"}}");
+        expect(&metrics, &[(&series, count)]);
     }
+    expect(
+        &metrics,
+        &[
+            ("dq_run_seconds_count{queue=\"OBEDIENT\"}", "9"),
+            ("dq_lateness_seconds_count{queue=\"OBEDIENT\"}", "9"),
+        ],
+    );
     for op in ["claim", "settle", "listen", "announce"] {
-        assert!(values[&format!("dq_store_seconds {op}")] > 0, "{op}: {values:?}");
+        let series = format!("dq_store_seconds_count{{op=\"{op}\"}}");
+        assert!(value(&metrics, &series).is_some(), "{op}");
     }
 }
 
@@ -111,122 +103,88 @@ fn runs_lateness_and_calls_of_the_store_are_measured() {
 #[test]
 fn a_missed_lateness_objective_is_a_gauge_that_ends_with_the_runner() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let missed = || {
-        let text = recorder.handle().render();
-        let mut lines = text.lines();
-        let line =
-            lines.find_map(|line| line.strip_prefix("dq_lateness_missed{queue=\"OBEDIENT\"} "));
-        line.map(str::to_owned)
-    };
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let clock = Arc::new(VirtualClock::default());
-            let store = Arc::new(MemoryBackend::new(clock.clone()));
-            let settings = QueueSettings::new().lateness("99% < 100ms".parse().unwrap());
-            let builder = Dq::builder().backend(store).clock(clock.clone()).defaults(settings);
-            let dq = builder.connect().await.unwrap();
-            schedule(&dq, &["done"]).await;
-            let queue = dq.queue("OBEDIENT").unwrap();
-            queue.pause().await.unwrap();
-            let stop = CancellationToken::new();
-            let runner = runner(&dq, &Countdown::new(1));
-            let running = runner.run_until(stop.clone().cancelled_owned());
-            tokio::pin!(running);
-            let expect = async |value: &str| {
-                // The objective is compared every 15 s.
-                for _ in 0..1_000 {
-                    if missed().as_deref() == Some(value) {
-                        return;
-                    }
-                    clock.advance(Duration::from_millis(100));
-                    tokio::task::yield_now().await;
+    let missed = || value(&recorder.handle(), "dq_lateness_missed{queue=\"OBEDIENT\"}");
+    record(&recorder, async {
+        let clock = Arc::new(VirtualClock::default());
+        let store = Arc::new(MemoryBackend::new(clock.clone()));
+        let settings = QueueSettings::new().lateness("99% < 100ms".parse().unwrap());
+        let builder = Dq::builder().backend(store).clock(clock.clone()).defaults(settings);
+        let dq = builder.connect().await.unwrap();
+        schedule(&dq, &["done"]).await;
+        let queue = dq.queue("OBEDIENT").unwrap();
+        queue.pause().await.unwrap();
+        let stop = CancellationToken::new();
+        let (runner, _) = runner(&dq, 1);
+        let expect = async |wanted: &str| {
+            // The objective is compared every 15 s.
+            for _ in 0..1_000 {
+                if missed().as_deref() == Some(wanted) {
+                    return;
                 }
-                panic!("{:?}, not {value}", missed());
-            };
-            let steps = async {
-                expect("1").await;
-                queue.purge().await.unwrap();
-                expect("0").await;
-                schedule(&dq, &["done"]).await;
-                expect("1").await;
-                stop.cancel();
-            };
-            let (ended, ()) = tokio::join!(running, steps);
-            ended.unwrap();
-        });
+                clock.advance(Duration::from_millis(100));
+                tokio::task::yield_now().await;
+            }
+            panic!("{:?}, not {wanted}", missed());
+        };
+        let steps = async {
+            expect("1").await;
+            queue.purge().await.unwrap();
+            expect("0").await;
+            schedule(&dq, &["done"]).await;
+            expect("1").await;
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(runner.run_until(stop.cancelled()), steps);
+        ended.unwrap();
     });
     assert_eq!(missed().as_deref(), Some("0"));
 }
 
 #[test]
-fn lost_leases_ignored_results_and_failed_calls_are_counted() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            let lease = claim(&dq).await.lease();
-            let metrics = RunnerMetrics::new();
-            let settled = |settled, repeated| {
-                let verdict = &Verdict::Done;
-                metrics.on(&Event::Settled { lease: &lease, verdict, settled, repeated });
-            };
-            settled(Settled::LostLease, false);
+fn lost_leases_and_failed_calls_are_counted_and_durations_are_seconds() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    record(&recorder, async {
+        let dq = Dq::connect("memory:").await.unwrap();
+        let leased = claim(&dq).await;
+        let lease = leased.lease();
+        let run = RunContext {
+            state: Arc::default(),
+            cancelled: CancellationToken::new(),
+            clock: Arc::new(SystemClock),
+            started: leased.job.due + Duration::from_millis(1500),
+            max_attempts: 5,
+            steps: 0,
+            worker: "test".into(),
+        };
+        let job = &JobContext::new(leased, run);
+        let (result, verdict, settled) = (&Ok(Outcome::Done), &Verdict::Done, Settled::LostLease);
+        let duration = Duration::from_millis(250);
+        let metrics = RunnerMetrics::new();
+        for event in [
+            Event::Started(job),
+            Event::Finished { job, result, verdict, duration },
+            Event::StoreCalled { operation: "claim", duration },
+            Event::Settled { lease: &lease, verdict, settled, repeated: false },
             // The first call took effect, and its answer was lost.
-            settled(Settled::LostLease, true);
-            metrics.on(&Event::LeaseLost(&lease));
-            metrics.on(&Event::StoreFailed(&Error::new(ErrorKind::Unavailable, "no")));
-        });
-    });
-    let values = values(&snapshotter);
-    for (name, value) in [
-        ("dq_jobs_total OBEDIENT stale", 1),
-        ("dq_jobs_total OBEDIENT done", 1),
-        ("dq_leases_lost_total OBEDIENT", 1),
-        ("dq_store_failures_total unavailable", 1),
-    ] {
-        assert_eq!(values[name], value, "{name}: {values:?}");
-    }
-}
-
-#[test]
-fn durations_are_seconds() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, || {
-        block_on(async {
-            let dq = Dq::connect("memory:").await.unwrap();
-            let leased = claim(&dq).await;
-            let run = RunContext {
-                state: Arc::default(),
-                cancelled: CancellationToken::new(),
-                clock: Arc::new(SystemClock),
-                started: leased.job.due + Duration::from_millis(1500),
-                max_attempts: 5,
-                steps: 0,
-                worker: "test".into(),
-            };
-            let job = &JobContext::new(leased, run);
-            let metrics = RunnerMetrics::new();
-            metrics.on(&Event::Started(job));
-            let (result, verdict) = (&Ok(Outcome::Done), &Verdict::Done);
-            let duration = Duration::from_millis(250);
-            metrics.on(&Event::Finished { job, result, verdict, duration });
-            let duration = Duration::from_millis(20);
-            metrics.on(&Event::StoreCalled { operation: "claim", duration });
-        });
-    });
-    let mut samples: Vec<(String, f64)> = Vec::new();
-    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-        if let DebugValue::Histogram(values) = value {
-            assert_eq!(values.len(), 1);
-            samples.push((key.key().name().to_owned(), values[0].into_inner()));
+            Event::Settled { lease: &lease, verdict, settled, repeated: true },
+            Event::LeaseLost(&lease),
+            Event::StoreFailed(&Error::new(ErrorKind::Unavailable, "no")),
+        ] {
+            metrics.on(&event);
         }
-    }
-    samples.sort_by(|a, b| a.0.cmp(&b.0));
-    let expected =
-        [("dq_lateness_seconds", 1.5), ("dq_run_seconds", 0.25), ("dq_store_seconds", 0.02)];
-    assert_eq!(samples, expected.map(|(name, value)| (name.to_owned(), value)));
+    });
+    expect(
+        &recorder.handle(),
+        &[
+            ("dq_lateness_seconds_sum{queue=\"OBEDIENT\"}", "1.5"),
+            ("dq_run_seconds_sum{queue=\"OBEDIENT\"}", "0.25"),
+            ("dq_store_seconds_sum{op=\"claim\"}", "0.25"),
+            ("dq_jobs_total{queue=\"OBEDIENT\",outcome=\"stale\"}", "1"),
+            ("dq_jobs_total{queue=\"OBEDIENT\",outcome=\"done\"}", "1"),
+            ("dq_leases_lost_total{queue=\"OBEDIENT\"}", "1"),
+            ("dq_store_failures_total{kind=\"unavailable\"}", "1"),
+        ],
+    );
 }
 
 async fn claim(dq: &Dq) -> LeasedJob {

@@ -36,10 +36,11 @@ pub struct Handler {
     pub(crate) escalation: Escalation,
     /// The payload schema version that this build writes; `None` without versions.
     pub(crate) schema_version: Option<u32>,
-    read: Arc<Read>,
+    /// Checks that the handler can decode a job's payload.
+    pub(crate) read: Arc<Read>,
     /// Two objects are always two handlers, but a function may be registered twice.
     pub(crate) is_function: bool,
-    run: Arc<Run>,
+    pub(crate) run: Arc<Run>,
 }
 
 impl Handler {
@@ -133,17 +134,10 @@ impl Handler {
         })
     }
 
-    /// Creates a handler of the framework.
     pub(crate) fn internal(queue: QueueName, name: &'static str, run: Arc<Run>) -> Self {
         Self { is_function: true, ..Self::new(queue, name, env!("CARGO_PKG_NAME"), run) }
     }
 
-    /// Checks that the handler can decode a job's payload.
-    pub(crate) fn read(&self, job: &Job) -> Result<(), JobError> {
-        (self.read)(job)
-    }
-
-    /// Converts a raw handler.
     pub(crate) fn from_raw(
         queue: QueueName,
         name: &'static str,
@@ -155,11 +149,6 @@ impl Handler {
             Box::pin(async move { handler.handle(ctx).await.map_err(JobError::Failed) })
         };
         Self::new(queue, name, location, Arc::new(run))
-    }
-
-    /// Runs one job.
-    pub(crate) fn run(&self, ctx: JobContext) -> BoxFuture<'static, JobResult> {
-        (self.run)(ctx)
     }
 }
 

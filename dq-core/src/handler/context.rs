@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::StateMap;
 use super::thread::HandlerThread;
-use crate::backend::{FencingToken, Lease, LeasedJob};
+use crate::backend::{FencingToken, LeasedJob};
 use crate::clock::Clock;
 use crate::model::{Headers, Job, JobId, JobKey, QueueName, Timestamp};
 
@@ -75,11 +75,6 @@ impl JobContext {
         self.inner.leased.job.first_due
     }
 
-    /// Returns when the store accepted the job.
-    pub fn created(&self) -> Timestamp {
-        self.inner.leased.job.created
-    }
-
     /// Returns how long after its due time the handler started.
     pub fn lateness(&self) -> Duration {
         self.inner.run.started.since(self.due())
@@ -141,11 +136,6 @@ impl JobContext {
     /// handler that lost its lease unnoticed cannot overwrite newer data.
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.leased.token
-    }
-
-    /// Returns this run's lease.
-    pub fn lease(&self) -> Lease {
-        self.inner.leased.lease()
     }
 
     /// Returns a value from the runner's `.state(value)`, or its [`Dq`](crate::Dq).

@@ -20,7 +20,6 @@ pub enum EscalateFrom {
 /// A handler's steps; none without an escalation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Escalation {
-    /// The delay before each step.
     pub(crate) steps: Arc<[Duration]>,
     pub(crate) from: EscalateFrom,
 }
@@ -35,7 +34,6 @@ impl Escalation {
         Some(known.map_or_else(|| job.first_due - self.offset(job.step()), Timestamp::from_millis))
     }
 
-    /// Returns the time from the first step to this one.
     pub(crate) fn offset(&self, step: u32) -> Duration {
         let delays = self.steps.iter().skip(1).take(usize::try_from(step).unwrap_or(usize::MAX));
         delays.fold(Duration::ZERO, |sum, delay| sum.saturating_add(*delay))

@@ -42,7 +42,6 @@ macro_rules! register_forward {
 /// longer than a receiver's deployment or restart.
 const MAX_ATTEMPTS: u32 = 15;
 
-/// Creates the handler that a queue's configuration selects.
 pub(crate) fn forward_handler(queue: &QueueName, settings: &TypedSettings) -> Result<Handler> {
     let place = format!("queues.{queue}.forward");
     let all = inventory::iter::<ForwardRegistration>;

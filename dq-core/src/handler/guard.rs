@@ -1,11 +1,10 @@
 //! Guards decide, just before a handler, if it should still run.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use super::context::JobContext;
 use super::extract::{FromJob, Payload};
-use super::outcome::{JobError, Outcome};
+use super::outcome::JobError;
 use super::state::Requirements;
 use crate::error::BoxError;
 use crate::model::Job;
@@ -136,29 +135,3 @@ guard_functions!(E1 E2 E3 E4 E5);
 guard_functions!(E1 E2 E3 E4 E5 E6);
 guard_functions!(E1 E2 E3 E4 E5 E6 E7);
 guard_functions!(E1 E2 E3 E4 E5 E6 E7 E8);
-
-/// Asks a guard. Returns the outcome if the handler must not run.
-///
-/// `answer` may also decode the payload and run extractors. Their error is the outer one and ends
-/// the run, and their time counts towards `limit`. A guard's error or timeout is a failed attempt.
-pub(super) async fn ask(
-    ctx: &JobContext,
-    name: &str,
-    limit: Duration,
-    answer: impl Future<Output = Result<Result<Option<Guard>, BoxError>, JobError>>,
-) -> Result<Option<Outcome>, JobError> {
-    let answer = tokio::select! {
-        biased;
-        answer = answer => answer?,
-        () = ctx.sleep(limit) => {
-            let limit = humantime::format_duration(limit);
-            Err(format!("it did not answer within {limit}").into())
-        }
-    };
-    match answer {
-        Ok(Some(Guard::Run)) => Ok(None),
-        Ok(Some(Guard::Skip(reason))) => Ok(Some(Outcome::Skip(reason))),
-        Ok(None) => Ok(Some(Outcome::Skip(format!("the guard {name} said no").into()))),
-        Err(error) => Err(JobError::Failed(format!("the guard {name} failed: {error}").into())),
-    }
-}

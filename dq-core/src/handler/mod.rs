@@ -1,18 +1,4 @@
 //! Handlers: functions and objects, their arguments, results, middleware and registry.
-//!
-//! | Module | Contents |
-//! |---|---|
-//! | `function`, `object` | the traits for handler functions and handler objects |
-//! | `callable` | the form in which the runner calls both |
-//! | `context`, `extract`, `state` | arguments: the run's context, extractors, application state |
-//! | `outcome` | results and errors |
-//! | `guard`, `middleware` | code that runs before or around handlers |
-//! | `escalation` | delays between a handler's steps |
-//! | `forward` | handlers that a queue's configuration selects |
-//! | `registry` | a runner's handlers, and their validation |
-//! | `panics` | caught panics |
-//! | `blocking`, `thread` | blocking handlers and their threads |
-//! | `adapter` | functions for generated code |
 
 #[doc(hidden)]
 pub mod adapter;

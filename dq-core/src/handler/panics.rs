@@ -13,7 +13,6 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(message)
 }
 
-/// Converts a run's panic to an error, including one in a destructor.
 pub(crate) async fn catch_run(run: impl Future<Output = JobResult>) -> JobResult {
     catch_future(run).await.unwrap_or_else(|panic| Err(JobError::Panicked(panic)))
 }
@@ -48,7 +47,6 @@ pub(crate) fn drop_caught<T>(value: T) {
     }
 }
 
-/// Returns a panic's text.
 fn message(panic: Box<dyn Any + Send>) -> String {
     let message = panic
         .downcast_ref::<&'static str>()

@@ -95,11 +95,6 @@ impl Registry {
         self.handlers.values()
     }
 
-    /// Returns the number of handlers.
-    pub fn len(&self) -> usize {
-        self.handlers.len()
-    }
-
     /// Returns whether there are no handlers.
     pub fn is_empty(&self) -> bool {
         self.handlers.is_empty()
@@ -125,7 +120,13 @@ impl Registry {
         if self.handlers.contains_key(queue) {
             return Ok(());
         }
-        Err(unhandled(queue, self.handlers.keys()))
+        let known: Vec<_> = self.handlers.keys().map(QueueName::as_str).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!("no linked handler has the code {queue}; known: {known}");
+        Err(Error::new(ErrorKind::Unhandled, message).remedy(
+            "is the handlers' crate linked? a crate that is never named in code registers nothing: \
+             write `use my_handlers as _;`, or add it by `.register::<handler>()`",
+        ))
     }
 
     /// Checks that `state` has each type the handlers require.
@@ -181,14 +182,4 @@ fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
         ),
     )
     .remedy("add `.state(value)` to the runner, with a value of exactly this type"))
-}
-
-fn unhandled<'a>(queue: &QueueName, handled: impl Iterator<Item = &'a QueueName>) -> Error {
-    let known: Vec<_> = handled.map(QueueName::as_str).collect();
-    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    Error::new(
-        ErrorKind::Unhandled,
-        format!("no linked handler has the code {queue}; known: {known}"),
-    )
-    .remedy("is the handlers' crate linked? a crate that is never named in code registers nothing: write `use my_handlers as _;`, or add it by `.register::<handler>()`")
 }

@@ -12,9 +12,9 @@ pub struct StateMap {
 }
 
 impl StateMap {
-    /// Inserts a value. Returns whether it replaced one.
-    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> bool {
-        self.values.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value))).is_some()
+    /// Inserts a value; replaces one of the same type.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.values.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
 
     /// Returns the value with this type.

@@ -25,7 +25,6 @@ pub(super) struct RunTime(Option<Duration>);
 impl RunTime {
     pub(super) const NEW: Self = Self(None);
 
-    /// Records a job's run time.
     pub(super) fn record(&mut self, took: Duration) {
         let lowered =
             self.0.map_or(took, |estimate| estimate - (estimate.saturating_sub(took)) / 8);
@@ -38,25 +37,5 @@ impl RunTime {
         let turns = HORIZON.as_nanos() / run_time.as_nanos().max(1);
         let turns = usize::try_from(turns).unwrap_or(BATCH).min(BATCH + 1);
         slots.saturating_mul(turns.saturating_sub(1)).min(BATCH)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_short_jobs_are_claimed_ahead() {
-        let mut run_time = RunTime::NEW;
-        assert_eq!(run_time.ahead(16), 0, "nothing is known yet");
-        for (micros, ahead) in [(5_000, 0), (2_400, 16), (1_200, 48)] {
-            for _ in 0..100 {
-                run_time.record(Duration::from_micros(micros));
-            }
-            assert_eq!(run_time.ahead(16), ahead, "{micros} µs");
-        }
-        assert_eq!(run_time.ahead(0), 0);
-        run_time.record(Duration::from_secs(1));
-        assert_eq!(run_time.ahead(16), 0, "one long job is enough");
     }
 }

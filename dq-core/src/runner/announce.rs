@@ -23,8 +23,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Announces the runner at start and at intervals, if the store keeps announcements. Logs only the
-/// first failure in a row: nothing else depends on announcements.
 pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     if !context.store.capabilities().registry {
         return std::future::pending().await;
@@ -48,7 +46,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// Withdraws the announcements; if this fails, they expire.
 pub(super) async fn withdraw(runner: &RunnerShared, stores: &[Arc<Checked>]) {
     let withdrawals = stores.iter().filter(|store| store.capabilities().registry).map(|store| {
         let withdrawal = Announcement::new(&*runner.name, "", Duration::ZERO);

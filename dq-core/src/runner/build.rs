@@ -135,10 +135,15 @@ fn build(
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),
     };
-    Ok(Runner::new(runner, stores, declarations, ingress, name_guard))
+    Ok(Runner {
+        shared: Arc::new(runner),
+        stores,
+        declarations: Arc::new(declarations),
+        ingress,
+        name: name_guard,
+    })
 }
 
-/// Adds the handlers that `[queues.NAME.forward]` selects.
 fn add_forwards(
     registry: &mut Registry,
     shared: &ClientShared,
@@ -153,7 +158,6 @@ fn add_forwards(
     Ok(())
 }
 
-/// Validates the settings that the builder gives to queues.
 fn builder_settings(
     settings: Vec<(Result<QueueName>, QueueSettings)>,
     registry: &Registry,
@@ -176,7 +180,6 @@ fn builder_settings(
     settings.into_iter().map(validate).collect()
 }
 
-/// Checks that each queue in the configuration has a handler.
 fn expect_configured_queues(registry: &Registry, shared: &ClientShared) -> Result<()> {
     for queue in shared.queues.keys() {
         registry.expect(queue).map_err(|error| {
@@ -197,7 +200,6 @@ fn no_handlers() -> Error {
     )
 }
 
-/// Checks that the store supports the handlers' escalations.
 fn expect_next_steps(registry: &Registry, shared: &ClientShared) -> Result<()> {
     let store = &shared.stores.main;
     let escalating = registry.iter().find(|handler| !handler.escalation.steps.is_empty());
@@ -232,7 +234,6 @@ fn served_queue(
     Ok(ServedQueue::new(queue, Arc::clone(handler), policy))
 }
 
-/// Collects the schedules that handlers and the configuration declare.
 fn declarations(dq: &Dq, registry: &Registry) -> Result<Declarations> {
     let mut declarations = Declarations::new(dq);
     let mut declare = |name: &str, settings: &ScheduleSettings, aliases, place: &str| {

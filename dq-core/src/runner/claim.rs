@@ -1,13 +1,11 @@
 //! The claim loop of one store: it claims due jobs whenever a job may be due and a slot is free.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::claim_timer::ClaimTimer;
 use super::events::Event;
 use super::hints::{Hints, Wakeup};
-use super::retry_delay::RetryDelay;
-use super::shared::{RunnerShared, ServedQueue};
+use super::shared::{RETRY, ServedQueue};
 use super::slots::{Reservation, Scope, Share};
 use super::start::{all_started, start_jobs};
 use super::store::{StoreContext, report_quarantined};
@@ -15,9 +13,6 @@ use crate::backend::{Backend, ClaimParams, Claimed, Want};
 use crate::error::{ErrorKind, Result};
 use crate::model::Timestamp;
 use crate::sync::lock;
-
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Claims jobs until the runner stops.
 ///
@@ -27,13 +22,13 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let runner = &context.runner;
     let mut hints = Hints::new(runner, &context.store);
     let mut timer = ClaimTimer::new(context.store.claim_ahead());
-    let mut retry_delay = RetryDelay::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+    let mut failures = 0;
     while !runner.stop.is_cancelled() {
         match claim_due(&context, &mut timer).await {
             Ok(()) => {
-                if retry_delay.has_failed() {
+                if failures > 0 {
                     tracing::info!("the store answers again");
-                    retry_delay.reset();
+                    failures = 0;
                 }
                 wait(&context, &mut timer, &mut hints).await;
             }
@@ -41,12 +36,13 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
                 return Err(error);
             }
             Err(error) => {
-                if !retry_delay.has_failed() {
+                failures += 1;
+                if failures == 1 {
                     tracing::warn!(%error, "a claim failed; trying again");
                 }
                 runner.observers.notify(&Event::StoreFailed(&error));
                 tokio::select! {
-                    () = runner.clock().sleep(retry_delay.after_failure()) => {}
+                    () = runner.clock().sleep(RETRY.delay(failures, 0.0)) => {}
                     () = runner.stop.cancelled() => {}
                 }
                 hints.renew();
@@ -56,7 +52,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     Ok(())
 }
 
-/// What a claim left in the store.
 enum Left {
     NothingDue,
     DueJobs,
@@ -64,7 +59,6 @@ enum Left {
     WithheldJob(Timestamp),
 }
 
-/// Claims and starts jobs until none is due, or no slot is free.
 async fn claim_due(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Result<()> {
     let runner = &context.runner;
     if !timer.expects_jobs(runner.now()) && !is_job_due(context, timer).await? {
@@ -87,7 +81,6 @@ async fn claim_due(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Resul
             return Ok(());
         }
         if last_scope == Scope::Internal {
-            // The application's queues come next.
             continue;
         }
         match left {
@@ -97,7 +90,6 @@ async fn claim_due(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Resul
                 return Ok(());
             }
             Left::WithheldJob(now) => {
-                // The delay avoids a busy loop.
                 timer.job_withheld(now, runner.settings.sweep);
                 return Ok(());
             }
@@ -118,7 +110,6 @@ fn reserve(context: &StoreContext, timer: &mut ClaimTimer, last_scope: Scope) ->
     reservation
 }
 
-/// Makes one claim, starts its jobs, and waits until all have started.
 async fn claim_and_start(
     context: &Arc<StoreContext>,
     timer: &mut ClaimTimer,
@@ -126,8 +117,12 @@ async fn claim_and_start(
 ) -> Result<Left> {
     let runner = &context.runner;
     // The granted leases do not expire before this time plus their duration.
-    let sent_at = context.leases.now();
-    let wants = wants(runner, reservation);
+    let sent_at = context.leases.clock.now();
+    let want = |share: &Share| {
+        let served = &runner.queues[share.queue];
+        Want::new(served.queue.clone(), share.jobs(), served.policy.lease)
+    };
+    let wants: Vec<_> = reservation.queues.iter().map(want).collect();
     let claimed = match claim(context, &wants, reservation.limit, timer).await {
         Ok(claimed) => claimed,
         Err(error) => {
@@ -184,22 +179,11 @@ async fn claim(
     let claimed = runner.call("claim", context.store.claim(params)).await?;
     context.claim_time.end(runner.clock().elapsed());
     timer.claim_answered(sent, runner.now(), claimed.now, claimed.next_due);
-    *lock(&context.skew) = Some(timer.skew());
+    *lock(&context.skew) = Some(timer.skew);
     report_quarantined(runner, &claimed);
     Ok(claimed)
 }
 
-/// Converts a reservation to the arguments of a claim.
-fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
-    let want = |share: &Share| {
-        let served = &runner.queues[share.queue];
-        Want::new(served.queue.clone(), share.jobs(), served.policy.lease)
-    };
-    reservation.queues.iter().map(want).collect()
-}
-
-/// Waits for the next due time, a hint for a due job, a new subscription, a freed slot if the last claim needed more,
-/// the end of the sweep interval, or shutdown.
 async fn wait(context: &StoreContext, timer: &mut ClaimTimer, hints: &mut Hints) {
     let runner = &context.runner;
     // Created once, so that neither hints nor a clock set back postpone it.

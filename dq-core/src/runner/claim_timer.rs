@@ -18,11 +18,10 @@ const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
 /// the total is scarce, every application job could trigger one.
 const INTERNAL_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// When one claim loop claims next.
 #[derive(Debug)]
 pub(super) struct ClaimTimer {
     /// Store time minus local time in milliseconds, measured by the last claim.
-    skew: i64,
+    pub(super) skew: i64,
     /// Store time.
     next_due: Option<Timestamp>,
     /// How long before the due time the store accepts a claim.
@@ -63,14 +62,12 @@ impl ClaimTimer {
         self.saturated || self.next_claim().is_some_and(|next| next <= now)
     }
 
-    /// Returns the local time of the next claim.
     pub(super) fn next_claim(&self) -> Option<Timestamp> {
         let internal_due = self.internal_due.filter(|_| !self.internal_full);
         let due = earliest(self.next_due, internal_due)?;
         Some(self.claim_for(due))
     }
 
-    /// Returns the local time of the claim for a job; `due` is store time.
     fn claim_for(&self, due: Timestamp) -> Timestamp {
         let ahead = if self.last_claim_empty { Duration::ZERO } else { self.claim_ahead };
         self.to_local(due) - ahead
@@ -88,13 +85,11 @@ impl ClaimTimer {
         now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL
     }
 
-    /// Records a claim that covered the internal queues. Both times are store time.
     pub(super) fn internal_queues_claimed(&mut self, next_due: Option<Timestamp>, now: Timestamp) {
         self.internal_due = next_due;
         self.internal_claimed = Some(now);
     }
 
-    /// Records an answered claim that was sent and answered at these local times.
     pub(super) fn claim_answered(
         &mut self,
         sent: Timestamp,
@@ -112,9 +107,6 @@ impl ClaimTimer {
         self.next_due = None;
     }
 
-    /// Delays the next claim because the store withholds a due job.
-    ///
-    /// The delay grows with each such claim, up to `max`. `now` is store time.
     pub(super) fn job_withheld(&mut self, now: Timestamp, max: Duration) {
         let delay = self.withheld_delay.map_or(MIN_WITHHELD_DELAY, |delay| delay * 2).min(max);
         let logged = LOGGED_WITHHELD_DELAY.min(max);
@@ -131,7 +123,6 @@ impl ClaimTimer {
         self.withheld_delay = None;
     }
 
-    /// Records a hint for a job; `due` is store time.
     pub(super) fn apply_hint(&mut self, due: Timestamp) {
         self.next_due = earliest(self.next_due, Some(due));
         let not_before = self.internal_claimed.map(|claimed| claimed + INTERNAL_HINT_INTERVAL);
@@ -139,11 +130,6 @@ impl ClaimTimer {
         // The hint may be about a job that the empty claim did not see. This costs at most one
         // early claim.
         self.last_claim_empty = false;
-    }
-
-    /// Returns store time minus local time in milliseconds.
-    pub(super) const fn skew(&self) -> i64 {
-        self.skew
     }
 
     pub(super) const fn to_store(&self, local: Timestamp) -> Timestamp {

@@ -20,12 +20,10 @@ use crate::trace::{self, TraceContext};
 /// Time after the timeout in which middleware may still return, so that it can see the timeout.
 const MIDDLEWARE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a run ended.
 enum RunEnd {
     Returned(JobResult),
     /// The grace period of a shutdown ended.
     Aborted,
-    /// The runner got another lease for the job.
     Superseded,
 }
 
@@ -65,8 +63,16 @@ pub(super) async fn execute(
         served.recent.record(job.lateness(), started_at, ended_at);
         let (result, error) = panics::display_error(result);
         let verdict = rules.after_run(job.job(), &result, &error, start.started);
+        if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
+            served.recent.record_failure();
+        }
+        log(&result, &verdict);
         let duration = ended_at.saturating_sub(started_at);
-        report_finished(runner, served, &job, &result, &verdict, duration);
+        let finished = Event::Finished { job: &job, result: &result, verdict: &verdict, duration };
+        runner.observers.notify(&finished);
+        if let Verdict::Dead { reason, .. } = &verdict {
+            runner.observers.notify(&Event::Dead { job: job.job(), reason });
+        }
         panics::drop_caught(result);
         Some(verdict)
     };
@@ -113,24 +119,6 @@ fn job_context(
     JobContext::new(leased, run)
 }
 
-fn report_finished(
-    runner: &RunnerShared,
-    served: &ServedQueue,
-    job: &JobContext,
-    result: &JobResult,
-    verdict: &Verdict,
-    duration: Duration,
-) {
-    if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
-        served.recent.record_failure();
-    }
-    log(result, verdict);
-    runner.observers.notify(&Event::Finished { job, result, verdict, duration });
-    if let Verdict::Dead { reason, .. } = verdict {
-        runner.observers.notify(&Event::Dead { job: job.job(), reason });
-    }
-}
-
 /// Runs middleware and handler until they return or the runner stops them.
 ///
 /// Never ends before a blocking handler's thread, which cannot be stopped: the job could start
@@ -148,7 +136,6 @@ async fn run_until_stopped(
         () = superseded.cancelled() => RunEnd::Superseded,
         () = runner.abort.cancelled() => RunEnd::Aborted,
     };
-    // Stops threads and child tasks started by the handler.
     job.cancellation().cancel();
     if !job.thread().is_busy_or_forbid() {
         panics::drop_caught(run);
@@ -185,8 +172,6 @@ async fn run_until_stopped(
     stopped
 }
 
-/// Runs middleware and handler until they return or time out, but never ends before a blocking
-/// handler's thread.
 async fn run_with_timeout(
     runner: &RunnerShared,
     served: &ServedQueue,
@@ -202,7 +187,6 @@ async fn run_with_timeout(
         biased;
         result = &mut run => result,
         () = sleep_unless_max(job, timeout.after) => {
-            // Stops threads and child tasks started by the handler.
             job.cancellation().cancel();
             timeout.passed.cancel();
             if job.thread().is_busy_or_forbid() {

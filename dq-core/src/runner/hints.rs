@@ -1,15 +1,15 @@
 //! A claim loop's subscription to its store's wake-up hints.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 
 use super::events::Event;
-use super::shared::RunnerShared;
+use super::shared::{RETRY, RunnerShared};
 use crate::backend::{Backend, Checked, Hint, Wakeups};
 use crate::model::QueueName;
 
-/// What a subscription tells the claim loop.
 pub(super) enum Wakeup {
     /// The subscription is new: jobs may have been scheduled since the last claim.
     Subscribed,
@@ -18,21 +18,27 @@ pub(super) enum Wakeup {
 
 /// The hint subscription of one store. While it fails, sweeps find all jobs.
 pub(super) struct Hints {
+    subscriber: Arc<Subscriber>,
+    wakeups: BoxStream<'static, Wakeup>,
+}
+
+struct Subscriber {
     runner: Arc<RunnerShared>,
     store: Arc<Checked>,
-    wakeups: BoxStream<'static, Wakeup>,
+    /// Calls that failed since the store last accepted a subscription.
+    failures: AtomicU32,
 }
 
 impl Hints {
     pub(super) fn new(runner: &Arc<RunnerShared>, store: &Arc<Checked>) -> Self {
         let (runner, store) = (Arc::clone(runner), Arc::clone(store));
-        let wakeups = subscribe(&runner, &store);
-        Self { runner, store, wakeups }
+        let subscriber = Arc::new(Subscriber { runner, store, failures: AtomicU32::new(0) });
+        Self { wakeups: subscribe(Arc::clone(&subscriber)), subscriber }
     }
 
     /// Subscribes again, because hints may have been lost.
     pub(super) fn renew(&mut self) {
-        self.wakeups = subscribe(&self.runner, &self.store);
+        self.wakeups = subscribe(Arc::clone(&self.subscriber));
     }
 
     /// Waits for the store. Cancellation safe.
@@ -44,39 +50,36 @@ impl Hints {
     }
 }
 
-fn subscribe(runner: &Arc<RunnerShared>, store: &Arc<Checked>) -> BoxStream<'static, Wakeup> {
-    let (runner, store) = (Arc::clone(runner), Arc::clone(store));
+fn subscribe(subscriber: Arc<Subscriber>) -> BoxStream<'static, Wakeup> {
     let wakeups = unfold(None, move |subscription: Option<Wakeups>| {
-        let (runner, store) = (Arc::clone(&runner), Arc::clone(&store));
+        let subscriber = Arc::clone(&subscriber);
         async move {
             match subscription {
                 Some(mut wakeups) => Some((Wakeup::Hint(wakeups.next().await), Some(wakeups))),
-                None => Some((Wakeup::Subscribed, Some(listen(&runner, &store).await))),
+                None => Some((Wakeup::Subscribed, Some(listen(&subscriber).await))),
             }
         }
     });
     wakeups.boxed()
 }
 
-/// Calls the store until it accepts the subscription.
-async fn listen(runner: &RunnerShared, store: &Checked) -> Wakeups {
+async fn listen(Subscriber { runner, store, failures }: &Subscriber) -> Wakeups {
     let queues: Vec<QueueName> = runner.queues.iter().map(|served| served.queue.clone()).collect();
-    let mut has_failed = false;
     loop {
         match runner.call("listen", store.listen(&queues)).await {
             Ok(wakeups) => {
-                if has_failed {
+                if failures.swap(0, Ordering::Relaxed) > 0 {
                     tracing::info!("the store sends wake-up hints again");
                 }
                 return wakeups;
             }
             Err(error) => {
-                if !has_failed {
+                let failed = failures.fetch_add(1, Ordering::Relaxed) + 1;
+                if failed == 1 {
                     tracing::warn!(%error, "no wake-up hints; jobs are found by sweeps");
                 }
-                has_failed = true;
                 runner.observers.notify(&Event::StoreFailed(&error));
-                runner.clock().sleep(runner.settings.sweep).await;
+                runner.clock().sleep(RETRY.delay(failed, 0.0)).await;
             }
         }
     }

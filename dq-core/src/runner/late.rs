@@ -3,20 +3,23 @@
 use std::time::Duration;
 
 use super::events::Event;
-use super::retry_delay::RetryDelay;
 use super::shared::{RunnerShared, ServedQueue};
 use super::store::{RunSignals, Start, StoreContext};
-use crate::backend::{Backend, LeasedJob, Scheduled, Verdict};
+use crate::backend::{Backend, LeasedJob, Verdict};
 use crate::config::LateAction;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName};
+use crate::model::{Backoff, DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName};
 
 /// How long a moved job's id stays pinned after its end. The original job may run again and move
 /// again within this time.
 const REMEMBER: Duration = Duration::from_secs(86_400);
 
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
+const RETRY: Backoff = Backoff {
+    initial: Duration::from_millis(500),
+    factor: 2.0,
+    max: Duration::from_secs(15),
+    jitter: 0.0,
+};
 
 /// What the late policy does with a job.
 pub(super) enum Late {
@@ -26,14 +29,17 @@ pub(super) enum Late {
     Ends(Option<Verdict>),
 }
 
-/// Checks that no job can move around these queues for ever.
 pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
     for ServedQueue { queue, .. } in queues {
         let mut path = vec![queue];
         while let Some(target) = path.last().and_then(|last| target_of(queues, last)) {
             if target == queue {
                 path.push(target);
-                return Err(moves_in_a_ring(&path));
+                let path: Vec<_> = path.into_iter().map(QueueName::as_str).collect();
+                let message = format!("late.then moves late jobs in a ring: {}", path.join(", "));
+                return Err(Error::new(ErrorKind::Config, message).remedy(
+                    "let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"",
+                ));
             }
             // A ring without this queue is found from one of its own queues.
             if path.contains(&target) {
@@ -45,7 +51,6 @@ pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the queue to which a queue's late jobs move.
 fn target_of<'a>(queues: &'a [ServedQueue], queue: &QueueName) -> Option<&'a QueueName> {
     let served = queues.iter().find(|served| served.queue == *queue)?;
     match &served.policy.late.as_ref()?.then {
@@ -54,14 +59,6 @@ fn target_of<'a>(queues: &'a [ServedQueue], queue: &QueueName) -> Option<&'a Que
     }
 }
 
-fn moves_in_a_ring(path: &[&QueueName]) -> Error {
-    let path: Vec<_> = path.iter().map(|queue| queue.as_str()).collect();
-    let message = format!("late.then moves late jobs in a ring: {}", path.join(", "));
-    Error::new(ErrorKind::Config, message)
-        .remedy("let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"")
-}
-
-/// Applies the queue's late policy, if the job starts later than it allows.
 pub(super) async fn apply(
     context: &StoreContext,
     served: &ServedQueue,
@@ -75,7 +72,8 @@ pub(super) async fn apply(
     if lateness <= policy.after {
         return Late::Runs;
     }
-    let (late, limit) = (whole_seconds(lateness), whole_seconds(policy.after));
+    let [late, limit] = [lateness, policy.after]
+        .map(|time| humantime::format_duration(Duration::from_secs(time.as_secs())));
     let reason = format!("started {late} after its due time; the limit is {limit}");
     tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
     context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });
@@ -87,10 +85,6 @@ pub(super) async fn apply(
             Late::Ends(move_to(context, target, job, &reason, signals).await)
         }
     }
-}
-
-fn whole_seconds(time: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_secs(time.as_secs()))
 }
 
 fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {
@@ -112,7 +106,7 @@ async fn move_to(
     signals: &RunSignals,
 ) -> Option<Verdict> {
     let runner = &context.runner;
-    let mut retry_delay = RetryDelay::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+    let mut failures = 0;
     loop {
         let error = match runner.call("schedule", schedule_in(runner, target, job)).await {
             Ok(id) => {
@@ -126,8 +120,9 @@ async fn move_to(
         };
         tracing::warn!(%error, "a late job could not be moved; trying again");
         runner.observers.notify(&Event::StoreFailed(&error));
+        failures += 1;
         tokio::select! {
-            () = runner.clock().sleep(retry_delay.after_failure()) => {}
+            () = runner.clock().sleep(RETRY.delay(failures, 0.0)) => {}
             () = runner.abort.cancelled() => return Some(Verdict::Release { started: false }),
             () = signals.cancelled.cancelled() => return None,
             () = signals.superseded.cancelled() => return None,
@@ -135,7 +130,6 @@ async fn move_to(
     }
 }
 
-/// Schedules the moved job, and returns its id.
 async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Result<JobId> {
     let stores = &runner.client.stores;
     let id = moved_id(job);
@@ -151,7 +145,7 @@ async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Re
     if let Some(key) = &job.key {
         let keyed = new.clone().key(key.clone());
         let scheduled = stores.schedule(vec![keyed]).await?;
-        if scheduled.iter().all(|scheduled| is_moved(scheduled, id)) {
+        if scheduled.iter().all(|scheduled| scheduled.is_stored() || scheduled.id() == id) {
             return Ok(id);
         }
         // Another job in the target queue has the key; without the key this job is not lost.
@@ -160,15 +154,10 @@ async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Re
     Ok(id)
 }
 
-fn is_moved(scheduled: &Scheduled, id: JobId) -> bool {
-    scheduled.is_stored() || scheduled.id() == id
-}
-
 /// Returns the moved job's id: the same whenever this job moves at this due time.
 ///
 /// It is not the job's own id, because ids are unique in a store.
 fn moved_id(job: &Job) -> JobId {
-    // A 128-bit FNV-1a hash.
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let due = job.due.as_millis().to_be_bytes();

@@ -78,28 +78,3 @@ fn read(clock: &dyn Clock) -> (Duration, i64) {
     let millis = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
     (elapsed, now.as_millis().saturating_sub(millis))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::VirtualClock;
-    use crate::model::DurationExt;
-
-    #[test]
-    fn a_jump_forward_counts_as_time_once_and_a_jump_back_does_not() {
-        let day = Arc::new(VirtualClock::default());
-        let clock = LeaseClock::new(day.clone());
-        day.advance(5.seconds());
-        assert_eq!(clock.now(), 5.seconds());
-        day.jump(day.now() + 1.hours());
-        assert_eq!(clock.now(), 1.hours() + 5.seconds());
-        // A jump that was read stays counted.
-        day.jump(day.now() - 2.hours());
-        let LeaseTime { now, without_jump } = clock.tick();
-        assert_eq!((now, without_jump), (1.hours() + 5.seconds(), 5.seconds()));
-        assert_eq!(clock.tick().without_jump, now);
-        day.jump(day.now() + 1.minutes());
-        day.advance(1.seconds());
-        assert_eq!(clock.tick().now, now + 1.minutes() + 1.seconds());
-    }
-}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio_util::sync::CancellationToken;
 
-use super::lease_clock::{LeaseClock, LeaseTime};
+use super::lease_clock::LeaseClock;
 use crate::backend::{Lease, Renewal};
 use crate::clock::Clock;
 use crate::model::{JobId, QueueName};
@@ -18,7 +18,7 @@ pub(super) type LeaseNumber = u64;
 /// Leases until their settlement is accepted. All times are by a [`LeaseClock`].
 #[derive(Debug)]
 pub(super) struct LeaseTracker {
-    clock: LeaseClock,
+    pub(super) clock: LeaseClock,
     state: Mutex<State>,
 }
 
@@ -41,20 +41,15 @@ struct TrackedLease {
     lost: CancellationToken,
     /// Fires when this runner gets another lease for the job.
     superseded: CancellationToken,
-    /// Fires when the handler has returned or will not start; the lease stays until settlement.
     run_ended: CancellationToken,
 }
 
-/// A run of a job that this runner has claimed again.
 #[derive(Debug)]
 pub(super) struct EarlierRun {
-    /// The earlier lease, unless its loss was already known.
     pub(super) lost: Option<Lease>,
-    /// Fires when the run has ended.
     pub(super) ended: CancellationToken,
 }
 
-/// Keeps a lease in the tracker until dropped.
 #[derive(Debug)]
 pub(super) struct LeaseGuard {
     tracker: Arc<LeaseTracker>,
@@ -69,15 +64,6 @@ pub(super) struct LeaseGuard {
 impl LeaseTracker {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock: LeaseClock::new(clock), state: Mutex::default() }
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        self.clock.now()
-    }
-
-    /// See [`LeaseClock::tick`].
-    pub(super) fn tick(&self) -> LeaseTime {
-        self.clock.tick()
     }
 
     /// Tracks a lease granted for `lease_for`, not before `sent_at`. If this runner holds an
@@ -130,18 +116,13 @@ impl LeaseTracker {
         (renewals, repeated)
     }
 
-    /// Records a successful renewal that was sent at `sent_at`.
-    pub(super) fn renewed(&self, number: LeaseNumber, sent_at: Duration) {
+    /// Records a renewal's answer: the time when a successful call was sent, or `None` for a failed
+    /// call, which the next period repeats.
+    pub(super) fn renewal_answered(&self, number: LeaseNumber, renewed_at: Option<Duration>) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             // Answers may arrive out of order.
-            tracked.expires = tracked.expires.max(sent_at + tracked.lease_for);
-            tracked.renewal_sent = None;
-        }
-    }
-
-    /// Records a failed renewal, which the next period repeats.
-    pub(super) fn renewal_failed(&self, number: LeaseNumber) {
-        if let Some(tracked) = self.lock().leases.get_mut(&number) {
+            let renewed_until = renewed_at.map(|sent_at| sent_at + tracked.lease_for);
+            tracked.expires = tracked.expires.max(renewed_until.unwrap_or_default());
             tracked.renewal_sent = None;
         }
     }
@@ -153,7 +134,6 @@ impl LeaseTracker {
         self.lock().mark_lost(number)
     }
 
-    /// Returns the leases that have expired by this runner's clock.
     pub(super) fn expired(&self, now: Duration) -> Vec<LeaseNumber> {
         let state = self.lock();
         let expired = state.leases.iter().filter(|(_, tracked)| tracked.expires <= now);
@@ -172,8 +152,6 @@ impl State {
         (!tracked.run_ended.is_cancelled()).then(|| tracked.lease.clone())
     }
 
-    /// Marks a lease as lost to another lease of this runner. Returns its run unless that has
-    /// ended.
     fn supersede(&self, number: LeaseNumber) -> Option<EarlierRun> {
         let lost = self.mark_lost(number);
         let tracked = self.leases.get(&number)?;
@@ -221,7 +199,7 @@ mod tests {
             let queue = QueueName::new(queue).unwrap();
             let lease =
                 Lease { queue, job: JobId::from_bytes([1; 16]), token: FencingToken(token) };
-            tracker.track(lease, Duration::from_secs(30), tracker.now())
+            tracker.track(lease, Duration::from_secs(30), tracker.clock.now())
         };
         let (first, _) = track("A", 1);
         let (_other, earlier) = track("B", 1);

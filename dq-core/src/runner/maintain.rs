@@ -14,7 +14,6 @@ use crate::model::QueueName;
 /// Time between checks. Long, because an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// Checks the store at start and every ten minutes; logs each finding once.
 pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     let mut logged_findings = HashSet::new();
     let mut logged_queues = HashSet::new();
@@ -58,8 +57,8 @@ async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<Qu
     let all = answer(context, "stats", context.store.stats(&[])).await;
     for stats in all.unwrap_or_default() {
         let is_waiting = !stats.paused && stats.ready > 0;
-        if is_waiting && !context.runner.serves(&stats.queue) && logged.insert(stats.queue.clone())
-        {
+        let is_served = context.runner.index_of.contains_key(&stats.queue);
+        if is_waiting && !is_served && logged.insert(stats.queue.clone()) {
             tracing::warn!(
                 queue = %stats.queue,
                 due = stats.ready,

@@ -29,7 +29,6 @@ mod objective;
 mod pending;
 mod recent;
 mod renew;
-mod retry_delay;
 mod run;
 mod run_due;
 mod settle;
@@ -37,10 +36,8 @@ mod shared;
 mod signal;
 mod slots;
 mod start;
-mod start_window;
 mod store;
 mod verdict;
-mod window;
 
 pub use builder::RunnerBuilder;
 pub use events::{Event, Observer};

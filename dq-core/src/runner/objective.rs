@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
+use super::recent::{LateStart, StartWindow};
 use super::shared::{RunnerShared, ServedQueue};
 use super::slots::QueueIndex;
-use super::start_window::{LateStart, StartWindow};
 use super::store::{Start, StoreContext};
 use crate::backend::Backend;
 use crate::client::RegisteredRunner;
@@ -20,44 +20,31 @@ use crate::sync::lock;
 /// Time between comparisons; each one queries the store.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Counts a start for the queue's objective, if it has one.
 pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
-    let Some((queue, window)) = context.runner.starts_of(&served.queue) else { return };
-    let late_by = start.started.since(job.due);
-    let late_start = window
-        .objective
-        .is_late(late_by)
-        .then(|| late_start(context, queue, window, job, late_by, start.waited_for_slot));
-    window.record(context.runner.clock().elapsed(), late_start);
-}
-
-fn late_start(
-    context: &StoreContext,
-    queue: QueueIndex,
-    window: &StartWindow,
-    job: &Job,
-    late_by: Duration,
-    waited_for_slot: bool,
-) -> LateStart {
     let runner = &context.runner;
-    let now = runner.clock().elapsed();
+    let Some((queue, window)) = runner.starts_of(&served.queue) else { return };
+    let (now, late_by) = (runner.clock().elapsed(), start.started.since(job.due));
+    if !window.objective.is_late(late_by) {
+        window.record(now, None);
+        return;
+    }
     let skew_ms = *lock(&context.skew);
     let built_at = runner.built_at.as_millis().saturating_add(skew_ms.unwrap_or_default());
     let in_outage = context.claim_time.waited_in_outage(now.saturating_sub(late_by));
     // Slots are also full after an outage, but then they are not why the backlog is late.
-    let waited_for_slot = waited_for_slot && in_outage < late_by / 2;
+    let waited_for_slot = start.waited_for_slot && in_outage < late_by / 2;
     let facts = LatenessFacts {
         claim_time: context.claim_time.longest(now).max(Some(in_outage)),
         skew: skew_ms.map(skew),
         ..runner_facts(runner, queue, window, waited_for_slot)
     };
-    LateStart {
+    let late_start = LateStart {
         cause: LatenessCause::of(&facts),
         due_before_runner_start: job.due.as_millis() < built_at,
-    }
+    };
+    window.record(now, Some(late_start));
 }
 
-/// Compares all objectives at intervals.
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
     let with_objective = runner.queues.iter().filter(|served| served.starts.is_some());
     let queues: Vec<_> = with_objective.map(|served| served.queue.clone()).collect();
@@ -103,7 +90,6 @@ async fn find_unserved(runner: &RunnerShared) {
     }
 }
 
-/// Compares the objectives once; `missed` has the queues that missed theirs last time.
 async fn compare(
     runner: &RunnerShared,
     contexts: &[Arc<StoreContext>],
@@ -140,7 +126,6 @@ async fn compare(
     Ok(())
 }
 
-/// Reports an objective that is missed or met again.
 fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<QueueName>) {
     let queue = &status.queue;
     match (status.is_missed(), missed.contains(queue)) {

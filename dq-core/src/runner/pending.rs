@@ -3,22 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::run::Runner;
-use crate::backend::{Backend, BrowseParams, Checked};
+use crate::backend::{Backend, BrowseParams};
 use crate::client::{Dq, Pages};
 use crate::error::Result;
-use crate::handler::{Handler, Registry, panics};
+use crate::handler::{Registry, panics};
 use crate::model::{Headers, Job, JobId, JobState, JobView, QueueName};
 use crate::schedules;
 
-const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Running];
-
-/// Jobs per store call.
 const PAGE: usize = 1_000;
+
+type PendingQueues = BTreeMap<QueueName, BTreeMap<String, PendingVersion>>;
 
 /// Which waiting jobs this build can read; see [`Dq::check_pending`].
 ///
@@ -90,59 +87,34 @@ impl Dq {
     ///
     /// Use it before a deployment or as a readiness check; no job runs. It decodes the payloads of
     /// all live jobs in all stores, with their upgrades. A schedule counts as one job in its queue.
-    /// Dead jobs are not read. [`Runner::check_pending`] does the same with a runner's handlers.
+    /// Dead jobs are not read.
     ///
     /// # Errors
     /// `Unsupported` if a store cannot list jobs; `Duplicate` or `InvalidInput` if the linked
     /// handlers are not valid; store errors.
     pub async fn check_pending(&self) -> Result<PendingReport> {
         let registry = Registry::linked()?;
-        let stores: Vec<_> = self.shared().stores.iter().cloned().collect();
-        check(&stores, |queue| registry.get(queue.as_str()).map(|handler| &**handler)).await
-    }
-}
-
-impl Runner {
-    /// Checks whether this runner's handlers can read all waiting and running jobs; see
-    /// [`Dq::check_pending`].
-    ///
-    /// # Errors
-    /// `Unsupported` if a store cannot list jobs; store errors.
-    pub async fn check_pending(&self) -> Result<PendingReport> {
-        let shared = self.shared();
-        let handler_of = |queue: &QueueName| {
-            let index = shared.index_of.get(queue)?;
-            Some(&*shared.queues[*index].handler)
-        };
-        check(self.stores(), handler_of).await
-    }
-}
-
-async fn check<'a>(
-    stores: &[Arc<Checked>],
-    handler_of: impl Fn(&QueueName) -> Option<&'a Handler>,
-) -> Result<PendingReport> {
-    let mut queues: BTreeMap<QueueName, BTreeMap<String, PendingVersion>> = BTreeMap::new();
-    for store in stores {
-        for stats in store.stats(&[]).await?.into_iter().filter(|stats| stats.live() > 0) {
-            for state in STATES {
-                let params = BrowseParams::new(&stats.queue, state).limit(PAGE).payloads(true);
-                let mut pages = Pages::new(store, params);
-                while let Some(page) = pages.next().await? {
-                    for JobView { job, .. } in &page.jobs {
-                        count_job(&mut queues, &handler_of, job);
+        let mut queues: PendingQueues = BTreeMap::new();
+        for store in self.shared().stores.iter() {
+            for stats in store.stats(&[]).await?.into_iter().filter(|stats| stats.live() > 0) {
+                for state in [JobState::Scheduled, JobState::Ready, JobState::Running] {
+                    let params = BrowseParams::new(&stats.queue, state).limit(PAGE).payloads(true);
+                    let mut pages = Pages::new(store, params);
+                    while let Some(page) = pages.next().await? {
+                        for JobView { job, .. } in &page.jobs {
+                            count_job(&mut queues, &registry, job);
+                        }
                     }
                 }
             }
         }
+        let queues = queues.into_iter().map(|(queue, versions)| PendingQueue {
+            has_handler: registry.get(queue.as_str()).is_some() || queue.is_reserved(),
+            versions: versions.into_values().collect(),
+            queue,
+        });
+        Ok(PendingReport { queues: queues.collect() })
     }
-    let queues = queues.into_iter().filter(|(_, versions)| !versions.is_empty());
-    let queues = queues.map(|(queue, versions)| PendingQueue {
-        has_handler: handler_of(&queue).is_some() || queue.is_reserved(),
-        versions: versions.into_values().collect(),
-        queue,
-    });
-    Ok(PendingReport { queues: queues.collect() })
 }
 
 /// Returns the job whose payload an application handler reads; for a schedule job, the job it will
@@ -162,16 +134,11 @@ fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     Ok(next)
 }
 
-/// Counts a job in the queue of the handler that reads it.
-fn count_job<'a>(
-    queues: &mut BTreeMap<QueueName, BTreeMap<String, PendingVersion>>,
-    handler_of: &impl Fn(&QueueName) -> Option<&'a Handler>,
-    job: &Job,
-) {
+fn count_job(queues: &mut PendingQueues, registry: &Registry, job: &Job) {
     let (job, result) = match job_to_read(job) {
         Ok(None) => return,
         Ok(Some(job)) => {
-            let result = read(handler_of(&job.queue), &job);
+            let result = read(registry, &job);
             (job, result)
         }
         Err(error) => (Cow::Borrowed(job), Err(error.to_string())),
@@ -188,10 +155,10 @@ fn count_job<'a>(
 }
 
 /// Returns why the job's payload is unreadable. Without a handler, it is not read.
-fn read(handler: Option<&Handler>, job: &Job) -> Result<(), String> {
-    let Some(handler) = handler else { return Ok(()) };
+fn read(registry: &Registry, job: &Job) -> Result<(), String> {
+    let Some(handler) = registry.get(job.queue.as_str()) else { return Ok(()) };
     // Decoding runs application code, which may panic.
-    match panics::catch(|| handler.read(job)) {
+    match panics::catch(|| (handler.read)(job)) {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(panic) => Err(format!("panicked: {panic}")),
     }

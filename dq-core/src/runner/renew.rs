@@ -35,7 +35,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
         tokio::select! {
             () = &mut timer => {
                 timer = clock.sleep(period);
-                let LeaseTime { now, without_jump } = context.leases.tick();
+                let LeaseTime { now, without_jump } = context.leases.clock.tick();
                 // After a jump of the time of day the store is asked first: its clock may not have
                 // jumped. Unless it answers, the leases are lost at the next tick.
                 for number in context.leases.expired(without_jump) {
@@ -67,7 +67,9 @@ async fn renew(context: &StoreContext, batch: Vec<(LeaseNumber, Renewal)>, sent_
             runner.observers.notify(&Event::Renewed { leases: results.len() });
             for (number, result) in numbers.into_iter().zip(results) {
                 match result {
-                    Renewed::Until(_) => context.leases.renewed(number, sent_at),
+                    Renewed::Until(_) => {
+                        context.leases.renewal_answered(number, Some(sent_at));
+                    }
                     Renewed::LostLease => {
                         if let Some(lease) = context.leases.mark_lost(number) {
                             report_lost(runner, &lease, NOT_RENEWED);
@@ -84,7 +86,9 @@ async fn renew(context: &StoreContext, batch: Vec<(LeaseNumber, Renewal)>, sent_
                 tracing::warn!(%error, leases = numbers.len(), "leases could not be renewed");
                 runner.observers.notify(&Event::StoreFailed(&error));
             }
-            numbers.into_iter().for_each(|number| context.leases.renewal_failed(number));
+            for number in numbers {
+                context.leases.renewal_answered(number, None);
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use super::{announce, claim, maintain, objective, renew, settle};
 use crate::backend::Checked;
 use crate::client::RunnerNameGuard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::handler::panics;
 use crate::ingress::Ingress;
 use crate::schedules::Declarations;
 
@@ -25,33 +26,14 @@ const FINAL_SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Runs the handlers of due jobs; built by [`Dq::runner`](crate::Dq::runner).
 #[derive(Debug)]
 pub struct Runner {
-    shared: Arc<RunnerShared>,
-    stores: Vec<Arc<Checked>>,
-    declarations: Arc<Declarations>,
-    ingress: Ingress,
-    name: RunnerNameGuard,
+    pub(super) shared: Arc<RunnerShared>,
+    pub(super) stores: Vec<Arc<Checked>>,
+    pub(super) declarations: Arc<Declarations>,
+    pub(super) ingress: Ingress,
+    pub(super) name: RunnerNameGuard,
 }
 
 impl Runner {
-    pub(super) fn new(
-        shared: RunnerShared,
-        stores: Vec<Arc<Checked>>,
-        declarations: Declarations,
-        ingress: Ingress,
-        name: RunnerNameGuard,
-    ) -> Self {
-        let (shared, declarations) = (Arc::new(shared), Arc::new(declarations));
-        Self { shared, stores, declarations, ingress, name }
-    }
-
-    pub(super) fn shared(&self) -> &RunnerShared {
-        &self.shared
-    }
-
-    pub(super) fn stores(&self) -> &[Arc<Checked>] {
-        &self.stores
-    }
-
     /// Runs until `shutdown` completes, then shuts down.
     ///
     /// The runner then claims no more jobs, takes no more [`Ingress`] messages, and gives running
@@ -80,9 +62,10 @@ impl Runner {
         let _abort_on_drop = runner.abort.clone().drop_guard();
         runner.observers.notify(&Event::Starting { slots: runner.settings.concurrency });
         let mut tasks = Tasks::start(&runner, &stores);
-        tasks.until_stop.spawn(async move { declarations.run().await });
+        tasks.until_stop.spawn(named("declaration", async move { declarations.run().await }));
         if !ingress.is_empty() {
-            tasks.ingress.spawn(ingress.run_until(runner.stop.clone().cancelled_owned()));
+            let stop = runner.stop.clone().cancelled_owned();
+            tasks.ingress.spawn(named("ingress", ingress.run_until(stop)));
         }
         tokio::pin!(shutdown);
         let result = tokio::select! {
@@ -142,15 +125,11 @@ impl Runner {
     }
 }
 
-/// How a shutdown ended.
 enum Ended {
     All,
-    /// Blocking handlers still run.
     HandlersRun,
 }
 
-/// Stops the loops, gives the handlers the grace period to finish, and waits for the last
-/// settlements.
 async fn shut_down(runner: &RunnerShared, tasks: &mut Tasks) -> Ended {
     runner.stop.cancel();
     tasks.until_stop.abort_all();
@@ -187,23 +166,21 @@ async fn shut_down(runner: &RunnerShared, tasks: &mut Tasks) -> Ended {
     Ended::All
 }
 
-/// The runner's tasks.
 #[derive(Default)]
 struct Tasks {
     claims: JoinSet<Result<()>>,
     /// Error of a claim loop that ended just as the runner was stopped.
     claim_error: Option<Error>,
-    settles: JoinSet<()>,
-    ingress: JoinSet<()>,
+    settles: JoinSet<Result<()>>,
+    ingress: JoinSet<Result<()>>,
     /// Loops that end when the shutdown begins.
-    until_stop: JoinSet<Infallible>,
+    until_stop: JoinSet<Result<Infallible>>,
     /// Loops that go on until the last handler has ended.
-    until_end: JoinSet<Infallible>,
+    until_end: JoinSet<Result<Infallible>>,
     handlers: TaskTracker,
 }
 
 impl Tasks {
-    /// Starts all loops except those of declarations and ingress.
     fn start(runner: &Arc<RunnerShared>, stores: &[Arc<Checked>]) -> Self {
         let mut tasks = Self::default();
         let mut contexts = Vec::new();
@@ -211,39 +188,32 @@ impl Tasks {
             let (runner, store) = (Arc::clone(runner), Arc::clone(store));
             let (context, finished) =
                 StoreContext::new(runner, store, claim_loop, tasks.handlers.clone());
-            tasks.settles.spawn(settle::run(Arc::clone(&context), finished));
-            tasks.until_end.spawn(renew::run(Arc::clone(&context)));
-            tasks.until_end.spawn(maintain::run(Arc::clone(&context)));
-            tasks.until_end.spawn(announce::run(Arc::clone(&context)));
-            tasks.claims.spawn(claim::run(Arc::clone(&context)));
+            let shared = || Arc::clone(&context);
+            tasks.settles.spawn(named("settle", settle::run(shared(), finished)));
+            tasks.until_end.spawn(named("renew", renew::run(shared())));
+            tasks.until_end.spawn(named("maintain", maintain::run(shared())));
+            tasks.until_end.spawn(named("announce", announce::run(shared())));
+            let claims = named("claim", claim::run(shared()));
+            tasks.claims.spawn(async { claims.await? });
             contexts.push(context);
         }
         // Contexts hold senders to the settle loops, which end with the last sender.
         if runner.queues.iter().any(|served| served.starts.is_some()) {
-            tasks.until_stop.spawn(objective::run(Arc::clone(runner), contexts));
+            let objectives = objective::run(Arc::clone(runner), contexts);
+            tasks.until_stop.spawn(named("objective", objectives));
         }
         tasks
     }
 
-    /// Waits until a loop ends; before shutdown that means an error or a panic.
     async fn failed(&mut self) -> Error {
-        let panicked = tokio::select! {
-            Some(ended) = self.claims.join_next() => match ended {
-                Ok(Err(error)) => return error,
-                Ok(Ok(())) => None,
-                Err(panicked) => Some(panicked),
-            },
-            Some(ended) = self.settles.join_next() => ended.err(),
-            Some(ended) = self.ingress.join_next() => ended.err(),
-            Some(Err(panicked)) = self.until_stop.join_next() => Some(panicked),
-            Some(Err(panicked)) = self.until_end.join_next() => Some(panicked),
+        tokio::select! {
+            Some(Ok(Err(error))) = self.claims.join_next() => error,
+            Some(Ok(Err(error))) = self.settles.join_next() => error,
+            Some(Ok(Err(error))) = self.ingress.join_next() => error,
+            Some(Ok(Err(error))) = self.until_stop.join_next() => error,
+            Some(Ok(Err(error))) = self.until_end.join_next() => error,
             else => std::future::pending().await,
-        };
-        let mut error = Error::new(ErrorKind::Internal, "a loop of the runner has panicked");
-        if let Some(panicked) = panicked {
-            error = error.source(panicked);
         }
-        error.remedy("please report the panic; a new runner can continue").operation("run")
     }
 
     /// Waits until no more jobs start and all handlers have ended.
@@ -259,7 +229,6 @@ impl Tasks {
         self.handlers.wait().await;
     }
 
-    /// Waits until all handlers have ended and are settled, and ends all loops.
     async fn end(&mut self) {
         self.handlers_end().await;
         // These loops hold senders to the settle loops, which end with the last sender.
@@ -267,4 +236,14 @@ impl Tasks {
         self.until_stop.shutdown().await;
         while self.settles.join_next().await.is_some() {}
     }
+}
+
+/// Runs a loop. A panic becomes an error that names the loop.
+async fn named<T>(name: &str, run: impl Future<Output = T>) -> Result<T> {
+    panics::catch_future(run).await.map_err(|panic| {
+        let message = format!("the runner's {name} loop has panicked: {panic}");
+        Error::new(ErrorKind::Internal, message)
+            .remedy("please report the panic; a new runner can continue")
+            .operation("run")
+    })
 }

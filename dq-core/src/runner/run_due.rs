@@ -26,7 +26,6 @@ pub struct RunDueReport {
     pub next_due: Option<Timestamp>,
 }
 
-/// Runs all due jobs of one store.
 pub(super) async fn run(
     runner: &Arc<RunnerShared>,
     store: &Arc<Checked>,
@@ -44,7 +43,6 @@ pub(super) async fn run(
     }
 }
 
-/// A job that is about to run.
 struct ClaimedJob<'a> {
     served: &'a ServedQueue,
     leased: LeasedJob,
@@ -66,7 +64,7 @@ async fn claim_oldest(
     due_queues.sort_by_key(|(due, _)| *due);
     let next_due = due_queues.first().map(|(due, _)| *due);
     for (due, served) in due_queues {
-        let sent_at = context.leases.now();
+        let sent_at = context.leases.clock.now();
         let mut claimed = claim(context, served, 1).await?;
         if let Some(leased) = claimed.jobs.pop() {
             let claimed = ClaimedJob { served, leased, now: claimed.now, sent_at };
@@ -79,7 +77,6 @@ async fn claim_oldest(
     Ok((None, next_due))
 }
 
-/// Claims up to `max` jobs of one queue.
 async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Result<Claimed> {
     let lease_for = served.policy.lease;
     let wants = [Want::new(served.queue.clone(), max, lease_for)];
@@ -89,14 +86,10 @@ async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Resu
     Ok(claimed)
 }
 
-/// Runs and settles a job.
-///
-/// # Errors
-/// `Unavailable` if the claim took as long as the lease; the job is handed back.
 async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result<()> {
     let ClaimedJob { served, leased, now, sent_at } = claimed;
     let lease = leased.lease();
-    if context.leases.now() >= sent_at + served.policy.lease {
+    if context.leases.clock.now() >= sent_at + served.policy.lease {
         settle(context, Settlement::new(lease, Verdict::Release { started: false })).await?;
         return Err(Error::new(ErrorKind::Unavailable, EXPIRED_IN_CLAIM)
             .remedy("set a longer `lease` if the store is slow; if the clock has jumped, run again")
@@ -120,7 +113,6 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
     }
 }
 
-/// Reports a run's result to the store.
 async fn settle(context: &StoreContext, settlement: Settlement) -> Result<()> {
     let runner = &context.runner;
     let settlements = [settlement];

@@ -15,18 +15,20 @@ use tokio::sync::mpsc;
 use super::ahead::BATCH;
 use super::events::Event;
 use super::leases::LeaseGuard;
-use super::retry_delay::RetryDelay;
 use super::shared::RunnerShared;
 use super::store::{FinishedRun, StoreContext, report_settled};
 use crate::backend::{Backend, Checked, Settlement};
 use crate::error::ErrorKind;
+use crate::model::Backoff;
 
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+const RETRY: Backoff = Backoff {
+    initial: Duration::from_millis(50),
+    factor: 2.0,
+    max: Duration::from_secs(2),
+    jitter: 0.0,
+};
 
-/// Settles jobs until the last sender is dropped.
 pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver<FinishedRun>) {
-    // Dropped because it holds a sender, which would keep this loop running.
     let store = Arc::clone(&context.store);
     let runner = Arc::clone(&context.runner);
     drop(context);
@@ -53,7 +55,7 @@ async fn settle(
     mut leases: Vec<Option<LeaseGuard>>,
     mut outcome_unknown: bool,
 ) -> Option<impl Iterator<Item = (Settlement, Option<LeaseGuard>)>> {
-    let mut retry_delay = RetryDelay::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+    let mut failures = 0;
     while !settlements.is_empty() {
         match runner.call("settle", store.settle(&settlements)).await {
             Ok(results) => {
@@ -66,7 +68,8 @@ async fn settle(
                 tracing::warn!(%error, jobs = leases.len(), "settlements wait for the store");
                 runner.observers.notify(&Event::StoreFailed(&error));
                 outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
-                runner.clock().sleep(retry_delay.after_failure()).await;
+                failures += 1;
+                runner.clock().sleep(RETRY.delay(failures, 0.0)).await;
                 if !outcome_unknown {
                     drop_lost(runner, &mut settlements, &mut leases);
                 }

@@ -7,23 +7,29 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::events::{Event, Observers};
-use super::recent::RecentRuns;
+use super::recent::{RecentRuns, StartWindow};
 use super::slots::{QueueIndex, Slots};
-use super::start_window::StartWindow;
 use crate::client::ClientShared;
 use crate::clock::Clock;
 use crate::config::{QueuePolicy, RunnerSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
-use crate::model::{QueueName, Timestamp};
+use crate::model::{Backoff, QueueName, Timestamp};
 
 /// An unanswered call must not stop a loop.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Delays between repeated claims and subscriptions.
+pub(super) const RETRY: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.0,
+};
+
 #[derive(Debug)]
 pub(super) struct RunnerShared {
     pub(super) name: Arc<str>,
-    /// Whether [`only`](super::RunnerBuilder::only) names the queues.
     pub(super) is_restricted: bool,
     /// A queue's position here is its [`QueueIndex`].
     pub(super) queues: Vec<ServedQueue>,
@@ -41,7 +47,6 @@ pub(super) struct RunnerShared {
     pub(super) abort: CancellationToken,
 }
 
-/// A queue with a handler in this runner.
 #[derive(Debug)]
 pub(super) struct ServedQueue {
     pub(super) queue: QueueName,
@@ -68,16 +73,12 @@ impl RunnerShared {
         &self.client.environment.clock
     }
 
-    /// Returns the recent starts of a queue with a lateness objective.
     pub(super) fn starts_of(&self, queue: &QueueName) -> Option<(QueueIndex, &StartWindow)> {
         let index = *self.index_of.get(queue)?;
         Some((index, self.queues[index].starts.as_ref()?))
     }
 
     /// Makes a store call, for at most [`CALL_TIMEOUT`].
-    ///
-    /// # Errors
-    /// See [`call_within`](Self::call_within).
     pub(super) async fn call<T>(
         &self,
         operation: &'static str,
@@ -110,9 +111,5 @@ impl RunnerShared {
         let duration = self.clock().elapsed().saturating_sub(sent_at);
         self.observers.notify(&Event::StoreCalled { operation, duration });
         answer
-    }
-
-    pub(super) fn serves(&self, queue: &QueueName) -> bool {
-        self.index_of.contains_key(queue)
     }
 }

@@ -10,7 +10,6 @@
 //!
 //! Each store has one claim loop, and each loop a part of the free slots.
 
-mod count;
 mod reservation;
 
 use std::collections::VecDeque;
@@ -19,15 +18,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use self::count::{QueueSlots, SlotCount};
-use self::reservation::FreeShares;
+use self::reservation::{FreeShares, QueueSlots, SlotCount};
 use super::ahead::BATCH;
 use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
 
-pub(super) use self::count::QueueIndex;
-pub(super) use self::reservation::{Reservation, Scope, Share};
+pub(super) use self::reservation::{QueueIndex, Reservation, Scope, Share};
 
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -47,11 +44,9 @@ struct State {
     first_queue: QueueIndex,
     /// For each claim loop, whether another loop had reserved slots that it needed.
     blocked: Vec<bool>,
-    /// Claimed jobs without a slot, in claim order.
     line: VecDeque<Waiting>,
 }
 
-/// A claimed job without a slot.
 #[derive(Debug)]
 struct Waiting {
     queue: QueueIndex,
@@ -78,7 +73,6 @@ pub(super) enum Place {
 }
 
 impl Slots {
-    /// `queues` has each queue's slot count, and whether it is internal.
     pub(super) fn new(
         total: usize,
         queues: impl IntoIterator<Item = (usize, bool)>,
@@ -207,7 +201,6 @@ impl Slots {
         if state.queues[queue].is_internal { of_queue } else { of_queue.min(unused(state.total)) }
     }
 
-    /// Waits for a slot that a claim loop may use.
     pub(super) async fn freed(&self, claim_loop: usize) {
         self.freed[claim_loop].notified().await;
     }
@@ -255,7 +248,6 @@ impl Slots {
 }
 
 impl State {
-    /// Occupies a free slot; returns false if there is none.
     fn take(&mut self, queue: QueueIndex) -> bool {
         let QueueSlots { count, is_internal } = &mut self.queues[queue];
         let is_free = count.free > 0 && (*is_internal || self.total.free > 0);
@@ -266,7 +258,6 @@ impl State {
         is_free
     }
 
-    /// Occupies a slot for the first job in line that can use one, and removes it from the line.
     fn next_in_line(&mut self) -> Option<Waiting> {
         let next = (0..self.line.len()).find(|index| self.take(self.line[*index].queue))?;
         self.line.remove(next)
@@ -278,7 +269,6 @@ impl Slot {
         Self { slots, queue, since, has_run: false }
     }
 
-    /// Records that the job starts. Returns its queue.
     pub(super) const fn begin_run(&mut self) -> QueueIndex {
         self.has_run = true;
         self.queue

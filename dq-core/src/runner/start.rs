@@ -24,7 +24,6 @@ pub(super) const EXPIRED_IN_CLAIM: &str = "the lease had expired when the claim 
 const CLAIMED_AGAIN: &str = "the store has granted the job again (did the clock jump, or was the \
                              computer suspended?)";
 
-/// A claimed job of a queue that this runner serves.
 struct ClaimedJob {
     queue: QueueIndex,
     leased: LeasedJob,
@@ -50,7 +49,7 @@ pub(super) async fn start_jobs(
     let jobs: Vec<_> = jobs.into_iter().filter_map(|job| claimed_job(context, job, now)).collect();
     let places = runner.slots.fill(reservation, jobs.iter().map(|job| job.queue));
     notify_claimed(runner, &jobs, &places);
-    let lease_now = context.leases.now();
+    let lease_now = context.leases.clock.now();
     for (job, place) in jobs.into_iter().zip(places) {
         let lease = job.leased.lease();
         let lease_for = runner.queues[job.queue].policy.lease;
@@ -66,14 +65,10 @@ pub(super) async fn start_jobs(
         if let Some(lost) = earlier.as_ref().and_then(|earlier| earlier.lost.as_ref()) {
             report_lost(runner, lost, CLAIMED_AGAIN);
         }
-        let starting = StartingJob {
-            job,
-            guard,
-            place,
-            earlier_ended: earlier.map(|run| run.ended),
-            starting: context.starting.token(),
-        };
-        context.handlers.spawn(run_job(Arc::clone(context), starting));
+        let earlier_ended = earlier.map(|run| run.ended);
+        let starting = context.starting.token();
+        let run = run_job(Arc::clone(context), job, guard, place, earlier_ended, starting);
+        context.handlers.spawn(run);
     }
 }
 
@@ -91,7 +86,6 @@ fn claimed_job(context: &StoreContext, leased: LeasedJob, now: Timestamp) -> Opt
         runner.observers.notify(&Event::StoreFailed(&error));
         return None;
     };
-    // Only lateness objectives need to know.
     let waited_for_slot = runner.queues[queue].starts.is_some() && {
         let due = runner.clock().elapsed().saturating_sub(now.since(leased.job.due));
         runner.slots.has_waited(queue, due)
@@ -125,28 +119,25 @@ pub(super) async fn all_started(context: &StoreContext) -> bool {
     given_up == 0
 }
 
-/// Releases a job that has not started.
 async fn hand_back(context: &StoreContext, lease: Lease) {
     let settlement = Settlement::new(lease, Verdict::Release { started: false });
     // Cannot fail: the settle loop outlives the claim loops.
     let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
 }
 
-/// A claimed job whose lease is tracked.
-struct StartingJob {
-    job: ClaimedJob,
-    guard: LeaseGuard,
-    place: Place,
-    /// Fires when this runner's earlier run of the job has ended.
-    earlier_ended: Option<CancellationToken>,
-    /// Dropped when the job has a slot or is given back.
-    starting: TaskTrackerToken,
-}
-
 /// Runs one job once it can start; sends the verdict to the settle loop.
-async fn run_job(context: Arc<StoreContext>, starting: StartingJob) {
+///
+/// `earlier_ended` fires when this runner's earlier run of the job has ended. `starting` is dropped
+/// when the job has a slot or is given back.
+async fn run_job(
+    context: Arc<StoreContext>,
+    job: ClaimedJob,
+    mut guard: LeaseGuard,
+    place: Place,
+    earlier_ended: Option<CancellationToken>,
+    starting: TaskTrackerToken,
+) {
     let runner = &context.runner;
-    let StartingJob { job, mut guard, place, earlier_ended, starting } = starting;
     let ClaimedJob { leased, mut start, .. } = job;
     let lease = leased.lease();
     let is_in_line = matches!(place, Place::InLine(_));

@@ -18,7 +18,6 @@ use crate::model::Timestamp;
 /// while they wait.
 const SETTLEMENT_BACKLOG: usize = 1_024;
 
-/// One store: the main store or a drained one.
 #[derive(Debug)]
 pub(super) struct StoreContext {
     pub(super) runner: Arc<RunnerShared>,
@@ -27,7 +26,6 @@ pub(super) struct StoreContext {
     /// Identifies the store's claim loop in [`Slots`](super::slots::Slots).
     pub(super) claim_loop: usize,
     pub(super) finished: mpsc::Sender<FinishedRun>,
-    /// The handlers of all stores.
     pub(super) handlers: TaskTracker,
     /// Holds a token per claimed job that has no slot yet.
     pub(super) starting: TaskTracker,
@@ -41,11 +39,9 @@ pub(super) struct StoreContext {
 pub(super) struct Start {
     /// When the run starts, by the store's clock.
     pub(super) started: Timestamp,
-    /// All slots were busy at some time after the due time.
     pub(super) waited_for_slot: bool,
 }
 
-/// What may end a run early.
 #[derive(Debug)]
 pub(super) struct RunSignals {
     pub(super) cancelled: CancellationToken,
@@ -54,7 +50,6 @@ pub(super) struct RunSignals {
     pub(super) superseded: CancellationToken,
 }
 
-/// A job that waits for its settlement.
 #[derive(Debug)]
 pub(super) struct FinishedRun {
     pub(super) settlement: Settlement,

@@ -17,12 +17,10 @@ use crate::model::{DeadKind, DeadReason, Due, Headers, Job, Limits, Timestamp};
 /// How long a job waits if only a newer build reads its payload.
 pub(crate) const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
 
-/// One queue's rules in one store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VerdictRules<'a> {
     pub(crate) policy: &'a QueuePolicy,
     pub(crate) escalation: &'a Escalation,
-    /// The payload schema version that this build writes; `None` without versions.
     pub(crate) schema_version: Option<u32>,
     pub(crate) limits: &'a Limits,
     pub(crate) entropy: &'a Entropy,
@@ -32,7 +30,6 @@ pub(crate) struct VerdictRules<'a> {
 /// The same job with another due time, and possibly another payload and escalation step.
 struct NextStep<'a> {
     due: Due,
-    /// `None` keeps the job's payload.
     payload: Option<&'a Bytes>,
     escalation_step: u32,
 }
@@ -60,9 +57,6 @@ impl VerdictRules<'_> {
         (version > current).then_some(version)
     }
 
-    /// Returns the verdict on a run that started at `started`, by the store's clock.
-    ///
-    /// `error` is the text of the result's error.
     pub(crate) fn after_run(
         &self,
         job: &Job,
@@ -79,7 +73,6 @@ impl VerdictRules<'_> {
         }
     }
 
-    /// Returns an error message for an outcome that is not possible; the run then has failed.
     fn after_outcome(
         &self,
         job: &Job,

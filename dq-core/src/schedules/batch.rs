@@ -21,7 +21,6 @@ const CALLS: usize = 2;
 const MAX_JOBS: usize = 100;
 const MAX_BYTES: usize = 256 * 1024;
 
-/// The jobs that wait for the next call.
 #[derive(Debug)]
 pub(super) struct Batches {
     dq: Dq,
@@ -29,7 +28,6 @@ pub(super) struct Batches {
     calls: Semaphore,
 }
 
-/// One schedule job's occurrences.
 #[derive(Debug)]
 struct Request {
     jobs: Vec<NewJob>,
@@ -53,11 +51,9 @@ impl Batches {
                 biased;
                 answer = &mut answered => return answer.unwrap_or_else(|_| Err(interrupted())),
                 permit = self.calls.acquire() => {
-                    // Other schedules claimed at the same time first add their jobs.
                     tokio::task::yield_now().await;
                     let batch = self.take();
                     if batch.is_empty() {
-                        // Another task's call includes the jobs.
                         drop(permit);
                         return answered.await.unwrap_or_else(|_| Err(interrupted()));
                     }
@@ -91,7 +87,6 @@ impl Batches {
             Ok(scheduled) => {
                 let mut scheduled = scheduled.into_iter();
                 for Request { jobs, answer } in batch {
-                    // The schedule job may have stopped.
                     let _ = answer.send(Ok(scheduled.by_ref().take(jobs.len()).collect()));
                 }
             }
@@ -116,18 +111,14 @@ impl Batches {
     }
 }
 
-/// Schedules jobs in calls of the allowed size.
-pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-    let max = dq.shared().limits.bulk.max(1);
+pub(super) async fn schedule(dq: &Dq, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
     let mut scheduled = Vec::with_capacity(jobs.len());
-    while !jobs.is_empty() {
-        let rest = jobs.split_off(jobs.len().min(max));
-        scheduled.extend(dq.shared().stores.schedule(std::mem::replace(&mut jobs, rest)).await?);
+    for call in jobs.chunks(dq.shared().limits.bulk.max(1)) {
+        scheduled.extend(dq.shared().stores.schedule(call.to_vec()).await?);
     }
     Ok(scheduled)
 }
 
-/// Returns whether the same call for other jobs would fail too.
 fn fails_for_all(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::time::Duration;
 
-use super::support::is_supported;
+use super::schedule_job::is_supported;
 use super::view::ScheduleView;
 use crate::backend::Backend;
 use crate::client::Dq;
 use crate::error::{Error, Result};
 use crate::model::{QueueName, Timestamp};
 
-/// Lets other tasks run after this many occurrences.
 const UNTIL_YIELD: u64 = 1_000;
 
 /// Maximum cron occurrences in one count, which computes each of them.
@@ -59,7 +58,6 @@ impl Dq {
     }
 }
 
-/// Counts the multiples of an interval, each due `offset` later.
 fn add_multiples(
     counts: &mut [u64],
     every: Duration,

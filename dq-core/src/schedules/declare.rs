@@ -6,9 +6,8 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::schedule_job::SEEN_INTERVAL;
+use super::schedule_job::{SEEN_INTERVAL, require_support};
 use super::store;
-use super::support::require_support;
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ScheduleSpec;
@@ -28,11 +27,9 @@ pub(crate) struct Declarations {
     refreshed: Mutex<Option<Duration>>,
 }
 
-/// A declared schedule.
 #[derive(Debug)]
 struct Declaration {
     spec: ScheduleSpec,
-    /// Earlier names.
     aliases: &'static [&'static str],
     place: String,
     is_stored: Mutex<bool>,
@@ -43,7 +40,6 @@ impl Declarations {
         Self { dq: dq.clone(), schedules: BTreeMap::new(), refreshed: Mutex::default() }
     }
 
-    /// Adds a schedule declared at this place.
     pub(crate) fn insert(
         &mut self,
         name: &str,
@@ -68,8 +64,6 @@ impl Declarations {
         }
     }
 
-    /// Stores new schedules, and refreshes the others once an hour, unless another process has done
-    /// so.
     pub(crate) async fn keep(&self) -> Result<()> {
         let now = self.dq.shared().environment.clock.elapsed();
         let is_fresh = |refreshed: Duration| now.saturating_sub(refreshed) < SEEN_INTERVAL;
@@ -103,7 +97,6 @@ impl Declarations {
         result
     }
 
-    /// Stores a declaration, and renames the schedule of an earlier code.
     async fn store(&self, name: &str, declaration: &Declaration) -> Result<()> {
         for alias in declaration.aliases {
             // The program may have another schedule with that name.
@@ -114,7 +107,6 @@ impl Declarations {
         store::declare(&self.dq, name, &declaration.spec).await
     }
 
-    /// Keeps the declarations until the runner stops.
     pub(crate) async fn run(&self) -> Infallible {
         if self.schedules.is_empty() {
             return std::future::pending().await;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batches;
-use super::occurrence::Handled;
-use super::plan::{ON_TIME, Plan, plan};
-use super::schedule_job::{ORPHAN_GRACE, REMOVED, ScheduleJob, schedule_job, waiting_in_time};
-use super::support::queue;
+use super::occurrence::{Handled, ON_TIME, Plan, plan};
+use super::schedule_job::{
+    ORPHAN_GRACE, REMOVED, ScheduleJob, queue, schedule_job, waiting_in_time,
+};
 use crate::backend::Backend;
 use crate::client::Dq;
 use crate::config::QueuePolicy;
@@ -24,7 +24,6 @@ const UNREADABLE_DELAY: Duration = Duration::from_secs(60);
 /// How long a stopped schedule waits before it looks for a declaration again.
 const ORPHAN_DELAY: Duration = Duration::from_secs(3_600);
 
-/// Returns the handler of all schedule jobs.
 pub(crate) fn handler(dq: &Dq) -> Handler {
     let (dq, batches) = (dq.clone(), Arc::new(Batches::new(dq)));
     let run_job = move |ctx: JobContext| {
@@ -52,11 +51,9 @@ pub(crate) fn policy() -> QueuePolicy {
     }
 }
 
-/// Schedules the jobs for all occurrences until now, and moves to the next one.
 async fn run(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     let name = ctx.key().map(JobKey::as_str).ok_or("a schedule job without a key")?;
     if ctx.raw_payload() == REMOVED {
-        // The process that began the removal has ended.
         return Ok(Outcome::Done);
     }
     let mut schedule_job = match ScheduleJob::decode(name, ctx.raw_payload()) {
@@ -95,8 +92,6 @@ async fn run(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     Ok(Outcome::Again(Due::At(due), schedule_job.encode()?))
 }
 
-/// Schedules the jobs for all occurrences until `now`, by the store's clock. Returns the next
-/// occurrence.
 async fn schedule_occurrences(
     schedule_job: &mut ScheduleJob,
     name: &str,
@@ -148,7 +143,6 @@ async fn is_in_drained_store(dq: &Dq, ctx: &JobContext) -> Result<bool> {
     Ok(found.is_none_or(|view| view.state != JobState::Running))
 }
 
-/// Moves the schedule job to the main store, due at once, unless the schedule is already there.
 async fn move_to_main_store(dq: &Dq, ctx: &JobContext, name: &str) -> HandlerResult {
     let id = successor_id(ctx.id());
     let job = schedule_job(id, name, ctx.due(), ctx.raw_payload().clone())?;

@@ -22,16 +22,14 @@ mod count;
 mod declare;
 mod handler;
 mod occurrence;
-mod plan;
 mod recurring;
 mod schedule_job;
 mod store;
-mod support;
 mod view;
 
 pub(crate) use declare::Declarations;
 pub(crate) use handler::{handler, policy};
 pub(crate) use occurrence::{job_of_schedule, occurrence_key};
 pub use recurring::{Backfilled, RecurringSchedule};
-pub(crate) use support::{is_supported, queue};
+pub(crate) use schedule_job::{is_supported, queue};
 pub use view::ScheduleView;

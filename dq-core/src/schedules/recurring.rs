@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::occurrences_between;
+use super::occurrence::occurrences_between;
 use super::view::ScheduleView;
 use super::{batch, store};
-use crate::backend::Scheduled;
+use crate::backend::{Backend, Scheduled};
 use crate::client::Dq;
 use crate::config::{ScheduleSettings, payload_json};
 use crate::error::{Error, Result};
@@ -172,7 +172,7 @@ impl<P> RecurringSchedule<P> {
     ///
     /// Returns `false` if the schedule does not exist or is not paused.
     pub async fn resume(self) -> Result<bool> {
-        let now = store::now(&self.dq).await?;
+        let now = self.dq.backend().now().await?;
         store::change(&self.dq, &self.name, |schedule_job| {
             let mut schedule_job = schedule_job.filter(|schedule_job| schedule_job.paused)?;
             schedule_job.resume(&self.name, now);
@@ -204,7 +204,7 @@ impl<P> RecurringSchedule<P> {
         let Some((_, schedule_job)) = store::find(&self.dq, &self.name).await? else {
             return Ok(None);
         };
-        let now = store::now(&self.dq).await?;
+        let now = self.dq.backend().now().await?;
         let mut jobs =
             schedule_job.occurrence_jobs(&self.name, &[(now, Due::NOW)], self.horizon())?;
         for job in &mut jobs {
@@ -227,7 +227,7 @@ impl<P> RecurringSchedule<P> {
         let Some((_, schedule_job)) = store::find(&self.dq, &self.name).await? else {
             return Err(Error::invalid(format!("there is no schedule {}", self.name)));
         };
-        let now = store::now(&self.dq).await?;
+        let now = self.dq.backend().now().await?;
         let until = until.min(now - schedule_job.spec.offset(&self.name));
         let occurrences = occurrences_between(&schedule_job.spec, after, until, MAX_BACKFILL + 1);
         if occurrences.len() > MAX_BACKFILL {
@@ -264,7 +264,7 @@ impl<P> RecurringSchedule<P> {
     /// Returns the stored schedule.
     pub async fn get(self) -> Result<Option<ScheduleView>> {
         let Some((view, _)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
-        let now = store::now(&self.dq).await?;
+        let now = self.dq.backend().now().await?;
         ScheduleView::read(self.name, &view, now).map(Some)
     }
 

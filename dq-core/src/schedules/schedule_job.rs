@@ -7,9 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::support::queue;
+use crate::backend::{Backend, Capabilities};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Due, JobId, JobKey, NewJob, ScheduleSpec, Timestamp};
+use crate::model::{Due, JobId, JobKey, NewJob, QueueName, ScheduleSpec, Timestamp};
+
+/// The reserved queue of schedule jobs.
+pub(super) const QUEUE: &str = "dq.schedules";
 
 /// The stored form's version. Raise it for each addition that earlier versions must not drop, and
 /// for each new value form, which they would take for damage.
@@ -24,12 +27,10 @@ pub(super) const SEEN_INTERVAL: Duration = Duration::from_secs(3_600);
 /// How long a replaced schedule job's id is pinned: longer than any call that replaces it.
 const PINNED_FOR: Duration = Duration::from_secs(3_600);
 
-/// The payload of a schedule job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ScheduleJob {
     format: u32,
     pub(super) spec: ScheduleSpec,
-    /// The last handled occurrence.
     pub(super) cursor: Timestamp,
     /// While paused, occurrences schedule no job.
     #[serde(default)]
@@ -38,7 +39,6 @@ pub(super) struct ScheduleJob {
     /// [`Overlap::QueueOne`](crate::Overlap::QueueOne).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<Timestamp>,
-    /// The last occurrence with a stored job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last: Option<Timestamp>,
     /// The last occurrence left out by [`skip_next`](Self::skip).
@@ -93,7 +93,6 @@ impl ScheduleJob {
         Ok(json.into())
     }
 
-    /// Reads a stored schedule job.
     pub(super) fn decode(name: &str, json: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Format {
@@ -159,7 +158,6 @@ impl ScheduleJob {
             .or_else(|| self.spec.next_after(self.cursor))
     }
 
-    /// Leaves an occurrence out.
     pub(super) fn skip(&mut self, occurrence: Timestamp) {
         self.skipped = self.skipped.max(Some(occurrence));
         self.cursor = self.cursor.max(occurrence);
@@ -173,12 +171,6 @@ impl ScheduleJob {
         self.paused = false;
     }
 
-    /// Returns whether an occurrence is left.
-    pub(super) fn has_time_left(&self) -> bool {
-        self.waiting.is_some() || self.spec.next_after(self.cursor).is_some()
-    }
-
-    /// Creates the job to store, due at the next occurrence.
     pub(super) fn to_job(
         &self,
         id: JobId,
@@ -198,13 +190,41 @@ impl ScheduleJob {
     }
 }
 
-/// Returns the occurrence, unless its deadline is over at this time of the schedule.
 pub(super) fn waiting_in_time(
     spec: &ScheduleSpec,
     waiting: Option<Timestamp>,
     nominal_now: Timestamp,
 ) -> Option<Timestamp> {
     waiting.filter(|time| spec.deadline.is_none_or(|deadline| nominal_now.since(*time) <= deadline))
+}
+
+pub(crate) fn queue() -> QueueName {
+    QueueName::new(QUEUE).expect("a valid queue name")
+}
+
+pub(super) fn require_support(store: &dyn Backend) -> Result<()> {
+    match missing(store.capabilities()) {
+        None => Ok(()),
+        Some(missing) => {
+            let feature = format!("recurring schedules, which need {missing}");
+            Err(Error::unsupported(store.name(), &feature))
+        }
+    }
+}
+
+pub(crate) fn is_supported(store: Capabilities) -> bool {
+    missing(store).is_none()
+}
+
+fn missing(store: Capabilities) -> Option<&'static str> {
+    let needed = [
+        (store.keys, "keys"),
+        (store.browse, "reading of single jobs"),
+        (store.cancel, "cancel"),
+        (store.again, "next steps of jobs"),
+        (store.history, "remembering ended jobs"),
+    ];
+    needed.into_iter().find_map(|(has, name)| (!has).then_some(name))
 }
 
 /// Creates a job of the reserved queue, with the schedule's name as key.
@@ -226,7 +246,7 @@ pub(super) mod tests {
     use dq_cron::{Cron, Interval};
 
     use super::*;
-    use crate::model::{DurationExt, QueueName};
+    use crate::model::DurationExt;
 
     /// 2026-03-01T00:00Z, a Sunday.
     pub(crate) const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::schedule_job::{Declared, REMOVED, ScheduleJob, schedule_job};
-use super::support::{QUEUE, require_support};
+use super::schedule_job::{Declared, QUEUE, REMOVED, ScheduleJob, require_support, schedule_job};
 use crate::backend::{Backend, Cancelled, Scheduled};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::schedule::successor_id;
-use crate::model::{JobView, OnConflict, ScheduleSpec, Timestamp};
+use crate::model::{JobView, OnConflict, ScheduleSpec};
 
 /// Retries for a change while the schedule job runs. It runs for milliseconds, or until its lease
 /// expires after a crash.
@@ -20,12 +19,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Delays a removal job, so that no runner claims it meanwhile.
 const REMOVAL_DELAY: Duration = Duration::from_secs(10);
 
-/// Returns the main store's time.
-pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
-    dq.backend().now().await
-}
-
-/// Finds a schedule by name.
 pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, ScheduleJob)>> {
     let view = dq.queue(QUEUE)?.get(name).await?;
     let Some(view) = view.filter(|view| view.job.payload != REMOVED) else { return Ok(None) };
@@ -78,7 +71,8 @@ async fn write(
         None => (dq.new_id(), OnConflict::Keep),
     };
     schedule_job.writer = (dq.shared().environment.entropy.bits() >> 64) as u64;
-    let job = schedule_job.to_job(id, name, now(dq).await?, dq.shared().limits.horizon)?;
+    let job =
+        schedule_job.to_job(id, name, dq.backend().now().await?, dq.shared().limits.horizon)?;
     match dq.shared().stores.schedule_internal(job.on_conflict(policy)).await? {
         Scheduled::Replaced(_) => Ok(true),
         // Another process or an earlier attempt may have stored the id.
@@ -94,10 +88,9 @@ async fn write(
 /// call, and its cursor is not ahead of the store's clock.
 pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<bool> {
     warn_if_rapid(name, spec);
-    let now = now(dq).await?;
+    let now = dq.backend().now().await?;
     change(dq, name, |schedule_job| match schedule_job {
         Some(mut schedule_job) => {
-            // From now on it belongs to a call.
             let was_declared = schedule_job.declared.take().is_some();
             let was_ahead = schedule_job.rewind(name, now);
             let is_same = schedule_job.spec == *spec;
@@ -111,7 +104,6 @@ pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<b
     .await
 }
 
-/// Warns of an interval that is probably a mistake.
 fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     if spec.is_rapid() {
         tracing::warn!(schedule = name, times = %spec.times,
@@ -120,16 +112,14 @@ fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     }
 }
 
-/// Stores a handler's declaration. Replaces a different declaration, and takes over a schedule made
-/// by a call.
 pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<()> {
     warn_if_rapid(name, spec);
-    let now = now(dq).await?;
+    let now = dq.backend().now().await?;
     let changed = change(dq, name, |schedule_job| {
         let Some(mut schedule_job) = schedule_job else {
             let mut schedule_job = ScheduleJob::new(spec.clone(), now - spec.offset(name));
             schedule_job.declared = Some(Declared { generation: 1, seen: now });
-            if !schedule_job.has_time_left() {
+            if spec.next_after(schedule_job.cursor).is_none() {
                 // It has ended, and ends again at each program start.
                 tracing::warn!(schedule = name, times = %spec.times,
                     "this declaration has no time in the future; it is not stored");
@@ -170,10 +160,8 @@ pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Records that a process still declares the schedule, unless one has done so recently. Leaves a
-/// schedule made by a call alone.
 pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
-    let now = now(dq).await?;
+    let now = dq.backend().now().await?;
     let changed = change(dq, name, |schedule_job| {
         let mut schedule_job = schedule_job?;
         let was_ahead = schedule_job.rewind(name, now);
@@ -202,7 +190,7 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             queue.cancel(old.id).await?
         } else {
             let id = successor_id(old.id);
-            let due = now(dq).await?.saturating_add(REMOVAL_DELAY);
+            let due = dq.backend().now().await?.saturating_add(REMOVAL_DELAY);
             let last = schedule_job(id, name, due, Bytes::from_static(REMOVED))?;
             let last = last.on_conflict(OnConflict::Replace);
             match dq.shared().stores.schedule_internal(last).await? {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::plan::plan;
-use super::schedule_job::{ORPHAN_GRACE, REMOVED, SEEN_INTERVAL, ScheduleJob, waiting_in_time};
-use super::store;
-use super::support::{queue, require_support};
-use crate::backend::BrowseParams;
+use super::occurrence::plan;
+use super::schedule_job::{
+    ORPHAN_GRACE, REMOVED, SEEN_INTERVAL, ScheduleJob, queue, require_support, waiting_in_time,
+};
+use crate::backend::{Backend, BrowseParams};
 use crate::client::{Dq, Pages};
 use crate::error::{Error, Result};
 use crate::model::schedule::occurrence_id;
@@ -73,9 +73,8 @@ impl Dq {
         Ok(schedules.filter_map(|(name, view)| Some((name, view.err()?))).collect())
     }
 
-    /// Maps unreadable schedules to their errors.
     pub(crate) async fn stored_schedules(&self) -> Result<BTreeMap<String, Result<ScheduleView>>> {
-        let (queue, now) = (queue(), store::now(self).await?);
+        let (queue, now) = (queue(), self.backend().now().await?);
         let mut views = BTreeMap::new();
         // In the order a schedule job passes through the states, and the first again, to find a job
         // that moves meanwhile.
@@ -121,8 +120,6 @@ impl ScheduleView {
         dq.queue(&self.spec.queue)?.get(occurrence_id(&self.name, occurrence)).await
     }
 
-    /// Returns the occurrences to schedule at `now`, and the last handled one after that, by the
-    /// schedule's times.
     pub(crate) fn occurrences_at(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
         let nominal_now = now - self.spec.offset(&self.name);
         let plan = plan(&self.spec, self.cursor, nominal_now);

@@ -9,7 +9,6 @@ async fn runners(fixture: &Fixture) -> Vec<RegisteredRunner> {
     fixture.dq.runners().await.unwrap()
 }
 
-/// Waits for the next announcement.
 async fn announced(fixture: &Fixture) -> RunnerInfo {
     fixture.pass(15.seconds()).await;
     runners(fixture).await.remove(0).info.unwrap()

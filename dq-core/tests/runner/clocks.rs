@@ -21,7 +21,6 @@ fn jump(clock: &VirtualClock) {
     clock.jump(clock.now() + 1.hours());
 }
 
-/// What is known of a handler that never ends.
 #[derive(Default)]
 struct Hanging {
     runs: Arc<Runs>,

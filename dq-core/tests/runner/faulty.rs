@@ -13,7 +13,6 @@ use dq_core::{
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Faults {
-    /// Claims and counts fail.
     pub(crate) is_away: bool,
     pub(crate) cancel_fails: bool,
     pub(crate) is_incompatible: bool,
@@ -33,12 +32,12 @@ pub(crate) struct Faults {
     /// A correct store holds an early claim until the jobs are due; this one answers at once,
     /// without jobs.
     pub(crate) claim_ahead: Duration,
-    pub(crate) listen_hangs: bool,
     pub(crate) listen_takes: Duration,
+    pub(crate) listen_fails: bool,
+    /// A method that panics.
+    pub(crate) panics_in: &'static str,
     pub(crate) renewals_hang: bool,
-    /// How many `renew` calls hang before `renewals_hang` counts.
     pub(crate) renewals_lost: u32,
-    /// How many `settle` calls take effect without an answer.
     pub(crate) settlements_unanswered: u32,
     /// How many `settle` calls fail, and how.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
@@ -54,14 +53,12 @@ pub(crate) struct FaultyStore {
     /// The runner's clock, by which calls take time.
     clock: Arc<VirtualClock>,
     faults: Mutex<Faults>,
-    /// By method.
     calls: Mutex<BTreeMap<&'static str, u32>>,
     /// The times of the claims for at least one job.
     pub(crate) claim_times: Mutex<Vec<Timestamp>>,
 }
 
 impl FaultyStore {
-    /// Creates a store whose time is by `store_clock`.
     pub(crate) fn new(
         clock: &Arc<VirtualClock>,
         store_clock: &Arc<VirtualClock>,
@@ -125,9 +122,11 @@ impl Layer for FaultyStore {
     async fn before(&self, method: &'static str) -> Result<()> {
         *self.calls.lock().unwrap().entry(method).or_default() += 1;
         let faults = self.faults();
+        assert_ne!(method, faults.panics_in, "a bug in the store");
         let fails = match method {
             "claim" | "stats" => faults.is_away,
             "cancel" => faults.cancel_fails,
+            "listen" => faults.listen_fails,
             _ => false,
         };
         if fails {
@@ -147,7 +146,6 @@ impl Layer for FaultyStore {
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        hang_if(self.faults().listen_hangs).await;
         self.clock.sleep(self.faults().listen_takes).await;
         self.inner.listen(queues).await
     }

@@ -11,7 +11,7 @@ use dq_core::{
     Result, RunnerBuilder, Settled, VirtualClock, Want,
 };
 use futures_util::future::BoxFuture;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::runner::faulty::{Faults, FaultyStore, OpenStore};
@@ -23,17 +23,12 @@ pub(crate) const QUEUE: &str = "Q";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Observed {
     Claimed(usize),
-    Started {
-        attempt: u32,
-        deliveries: u32,
-    },
+    Started { attempt: u32, deliveries: u32 },
     TimeoutExceeded,
     GraceExceeded,
-    /// Name of the verdict's variant, such as `Retry`.
     Finished(String),
     Dead(DeadKind),
     Settled(Settled),
-    /// A repeated settlement, after an unknown outcome.
     SettledBefore(Settled),
     Renewed,
     LeaseLost,
@@ -87,7 +82,6 @@ pub(crate) struct Fixture {
     pub(crate) clock: Arc<VirtualClock>,
     observed: mpsc::UnboundedReceiver<Observed>,
     sender: mpsc::UnboundedSender<Observed>,
-    claimed: Arc<Notify>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<Result<()>>>,
 }
@@ -110,7 +104,6 @@ impl Fixture {
         (Self::over(store, clock).await, store_clock)
     }
 
-    /// A new store, beside `old` which is drained.
     pub(crate) async fn draining(old: &Self) -> Self {
         let store = FaultyStore::new(&old.clock, &old.clock, Faults::default());
         let dq = Dq::builder().backend(store.clone()).drain(OpenStore::new(old.store.clone()));
@@ -127,16 +120,7 @@ impl Fixture {
     pub(crate) fn with_client(dq: Dq, store: Arc<FaultyStore>, clock: Arc<VirtualClock>) -> Self {
         log_lines::collect();
         let (sender, observed) = mpsc::unbounded_channel();
-        Self {
-            dq,
-            store,
-            clock,
-            observed,
-            sender,
-            claimed: Arc::default(),
-            stop: None,
-            running: None,
-        }
+        Self { dq, store, clock, observed, sender, stop: None, running: None }
     }
 
     /// Has a job, and a runner with this handler that has claimed it or will.
@@ -169,19 +153,14 @@ impl Fixture {
         (fixture, blocking)
     }
 
-    /// Starts a runner with this handler.
     pub(crate) fn run(&mut self, handler: impl DelayHandler) {
         self.start(|runner| runner.handler(handler));
     }
 
     /// Starts a runner; `change` adds handlers and settings.
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
-        let (sender, claimed) = (self.sender.clone(), Arc::clone(&self.claimed));
+        let sender = self.sender.clone();
         let observer = move |event: &Event<'_>| {
-            if matches!(event, Event::StoreCalled { operation: "claim", .. }) {
-                claimed.notify_one();
-            }
-            // The test may have ended.
             let _ = Observed::of(event).map(|observed| sender.send(observed));
         };
         let builder = self.dq.runner().without_linked_handlers().observer(observer);
@@ -192,12 +171,6 @@ impl Fixture {
         };
         self.running = Some(tokio::spawn(runner.run_until(shutdown)));
         self.stop = Some(stop);
-    }
-
-    /// Waits for a claim, even without jobs.
-    pub(crate) async fn wait_claimed(&self) {
-        let wait = tokio::time::timeout(Duration::from_secs(120), self.claimed.notified());
-        wait.await.expect("the runner claims");
     }
 
     pub(crate) async fn next(&mut self) -> Observed {
@@ -213,7 +186,6 @@ impl Fixture {
         while self.next().await != *wanted {}
     }
 
-    /// Waits for a handler to end; returns the name of the verdict's variant.
     pub(crate) async fn wait_finished(&mut self) -> String {
         loop {
             if let Observed::Finished(verdict) = self.next().await {
@@ -360,14 +332,6 @@ impl TestHandler {
         })
     }
 
-    /// Is done when it is cancelled, for example because its lease is lost.
-    pub(crate) fn until_cancelled() -> Self {
-        Self::new(async |job, _| {
-            job.cancelled().await;
-            Ok(Outcome::Done)
-        })
-    }
-
     pub(crate) fn of_queue(self, queue: &'static str) -> Self {
         Self { queue, ..self }
     }
@@ -399,7 +363,6 @@ impl DelayHandler for TestHandler {
     }
 }
 
-/// Counts concurrent runs.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     running: AtomicUsize,
@@ -426,14 +389,12 @@ impl Drop for Running {
     }
 }
 
-/// Controls a [`BlockingHandler`].
 pub(crate) struct Blocking {
     pub(crate) runs: Arc<Runs>,
     results: std_mpsc::Sender<HandlerResult>,
 }
 
 impl Blocking {
-    /// Lets one run end.
     pub(crate) fn end(&self, result: HandlerResult) {
         self.results.send(result).unwrap();
     }
@@ -464,7 +425,6 @@ impl DelayHandler for BlockingHandler {
     }
 }
 
-/// Lets all tasks run until they wait.
 pub(crate) async fn settle_down() {
     for _ in 0..1_000 {
         tokio::task::yield_now().await;

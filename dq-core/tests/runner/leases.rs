@@ -96,16 +96,6 @@ async fn slow_renewals_keep_the_lease_and_unanswered_ones_are_repeated_while_it_
 }
 
 #[tokio::test]
-async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
-    let faults = Faults { renewals_hang: true, ..Faults::default() };
-    let handler = TestHandler::until_cancelled().with(lease());
-    let mut fixture = Fixture::faulty_running(faults, handler).await;
-    fixture.wait_for(&FIRST).await;
-    fixture.advance_until(250.millis(), &Observed::LeaseLost).await;
-    fixture.stop_by(250.millis()).await;
-}
-
-#[tokio::test]
 async fn leases_are_renewed_after_the_clock_is_set_back() {
     let handler = TestHandler::hangs().with(lease().timeout(Duration::MAX));
     let mut fixture = Fixture::running(handler).await;

@@ -5,7 +5,6 @@ use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 use crate::runner::fixture::{Fixture, QUEUE, TestHandler};
 use crate::runner::log_lines::log_lines;
 
-/// A fixture with a due job in a queue that no handler serves.
 async fn with_unserved_job() -> Fixture {
     let fixture = Fixture::new().await;
     let unserved = fixture.dq.queue("UNSERVED").unwrap();
@@ -50,7 +49,6 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
 async fn a_runner_for_some_queues_does_not_warn_of_others() {
     let mut fixture = with_unserved_job().await;
     fixture.start(|runner| runner.handler(TestHandler::done()).only([QUEUE]));
-    // An hour has more than enough checks.
     fixture.pass(1.hours()).await;
     fixture.stop().await;
     assert!(!log_lines().contains("UNSERVED"), "{}", log_lines());

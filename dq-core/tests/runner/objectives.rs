@@ -13,7 +13,6 @@ fn handler(takes: Duration) -> TestHandler {
     TestHandler::takes(takes).with(settings).one_at_once()
 }
 
-/// Returns the objective's events during `time`.
 async fn notified(fixture: &mut Fixture, time: Duration) -> Vec<Observed> {
     fixture.pass(time).await;
     let of_objective = |observed: &Observed| {
@@ -62,7 +61,6 @@ async fn jobs_of_a_paused_queue_are_late_while_they_wait() {
     assert_eq!(notified(&mut fixture, 60.seconds()).await, [missed(paused)]);
     let status = fixture.dq.lateness().await.unwrap().remove(0);
     assert_eq!((status.waiting, status.cause), (1, Some(paused)));
-    // A job no longer waiting was not late.
     fixture.queue().purge().await.unwrap();
     assert_eq!(notified(&mut fixture, 20.seconds()).await, [Observed::LatenessRecovered]);
     fixture.stop().await;
@@ -81,7 +79,6 @@ async fn a_store_that_was_away_is_named_when_it_is_back() {
     fixture.store.change(|faults| faults.is_away = false);
     let slow = LatenessCause::StoreSlow;
     assert_eq!(notified(&mut fixture, 30.seconds()).await, [missed(slow)]);
-    // Each job waited longer for the store than for the only slot.
     let status = fixture.dq.lateness().await.unwrap().remove(0);
     assert_eq!((status.counts.late, status.cause), (10, Some(slow)));
     fixture.stop().await;

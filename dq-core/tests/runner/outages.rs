@@ -43,7 +43,6 @@ async fn a_settlement_is_repeated_until_the_store_accepts_it() {
     for (failures, handler, is_stopped, counts) in [
         (3, TestHandler::done(), false, (1, 0, 0)),
         (1, TestHandler::hangs().with(times_out), false, (0, 1, 0)),
-        // Its job is released.
         (1, TestHandler::hangs(), true, (0, 0, 1)),
     ] {
         let faults = failing_settlements(failures, ErrorKind::Unavailable);
@@ -79,17 +78,6 @@ async fn a_settlement_without_an_answer_is_reported_and_repeated() {
 }
 
 #[tokio::test]
-async fn a_store_that_never_answers_listeners_still_runs_jobs_and_is_reported() {
-    let faults = Faults { listen_hangs: true, ..Faults::default() };
-    let mut fixture = Fixture::faulty_running(faults, TestHandler::done()).await;
-    fixture.advance_until(100.millis(), &ACCEPTED).await;
-    fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
-    let text = log_lines();
-    assert!(text.contains("no wake-up hints") && text.contains("listen"), "{text}");
-    fixture.stop_by(1.seconds()).await;
-}
-
-#[tokio::test]
 async fn a_job_that_is_scheduled_while_a_listener_is_subscribed_does_not_wait_for_the_sweep() {
     let mut fixture =
         Fixture::faulty(Faults { listen_takes: 3.seconds(), ..Faults::default() }).await;
@@ -101,6 +89,42 @@ async fn a_job_that_is_scheduled_while_a_listener_is_subscribed_does_not_wait_fo
     let waited = fixture.clock.now().since(start);
     assert!(waited < 30.seconds(), "{waited:?}");
     fixture.stop().await;
+}
+
+#[tokio::test]
+async fn failed_subscriptions_are_repeated_before_the_next_sweep_and_logged_once() {
+    let mut fixture = Fixture::faulty(Faults { listen_fails: true, ..Faults::default() }).await;
+    fixture.start(|runner| runner.sweep(1.minutes()).handler(TestHandler::done()));
+    fixture.pass(2.seconds()).await;
+    // The failed claim renews the subscription.
+    fixture.store.change(|faults| faults.is_away = true);
+    fixture.pass(61.seconds()).await;
+    fixture.store.change(|faults| faults.is_away = false);
+    fixture.pass(11.seconds()).await;
+    fixture.store.change(|faults| faults.listen_fails = false);
+    fixture.pass(6.seconds()).await;
+    let start = fixture.clock.now();
+    fixture.schedule("x").await;
+    fixture.advance_until(100.millis(), &ACCEPTED).await;
+    let waited = fixture.clock.now().since(start);
+    assert!(waited < 10.seconds(), "{waited:?}");
+    let text = log_lines();
+    for line in ["no wake-up hints", "sends wake-up hints again"] {
+        assert_eq!(text.matches(line).count(), 1, "{line}: {text}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn the_error_of_a_loop_that_panics_names_the_loop() {
+    for (panics_in, name) in [("claim", "claim"), ("stats", "maintain")] {
+        let mut fixture = Fixture::faulty(Faults { panics_in, ..Faults::default() }).await;
+        fixture.run(TestHandler::done());
+        let error = fixture.join().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        let wanted = format!("the runner's {name} loop has panicked");
+        assert!(error.message().starts_with(&wanted), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -147,13 +171,6 @@ async fn a_next_step_is_a_failure_on_a_store_that_has_none_and_other_jobs_are_se
     let (_, _, message) = fixture.dead_job().await;
     assert!(message.contains("faulty backend does not support next steps"), "{message}");
     assert_eq!(fixture.done().await, 1);
-}
-
-#[tokio::test]
-async fn a_store_that_hangs_does_not_block_shutdown() {
-    let mut fixture = Fixture::faulty(Faults { claims_hang: true, ..Faults::default() }).await;
-    fixture.start(|runner| runner.grace(1.seconds()).handler(TestHandler::done()));
-    fixture.stop_by(100.millis()).await;
 }
 
 #[tokio::test]

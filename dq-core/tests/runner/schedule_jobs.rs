@@ -7,7 +7,6 @@ use dq_core::{Clock, Dq, DurationExt, Limits, Overlap};
 
 use crate::runner::fixture::{Fixture, TestHandler};
 
-/// No runner serves this queue.
 const OCCURRENCES: &str = "OCCURRENCES";
 
 async fn upsert(dq: &Dq, name: &str, every: Duration, payload: &str) {
@@ -15,7 +14,6 @@ async fn upsert(dq: &Dq, name: &str, every: Duration, payload: &str) {
     assert!(schedule.overlap(Overlap::Allow).upsert().await.unwrap());
 }
 
-/// Returns how many occurrences have a job.
 async fn stored(fixture: &Fixture) -> u64 {
     let stats = fixture.dq.queue(OCCURRENCES).unwrap().stats().await.unwrap();
     stats.totals.unwrap().created

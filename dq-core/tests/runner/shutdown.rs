@@ -46,7 +46,6 @@ async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
     fixture.stop().await;
 }
 
-/// The handler blocks past the grace period.
 async fn blocking_past_grace() -> (Fixture, Blocking) {
     let grace = 3.seconds();
     let (mut fixture, blocking) =
@@ -93,14 +92,6 @@ async fn a_blocking_handler_that_outlives_the_runner_keeps_its_lease_and_name_an
     while !dq.runners().await.unwrap().is_empty() || build().is_err() {
         tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test]
-async fn the_output_of_the_shutdown_future_is_dropped() {
-    let fixture = Fixture::new().await;
-    let runner = fixture.dq.runner().without_linked_handlers().handler(TestHandler::done());
-    // The type of `tokio::signal::ctrl_c()`.
-    runner.run_until(async { std::io::Result::Ok(()) }).await.unwrap();
 }
 
 #[tokio::test]

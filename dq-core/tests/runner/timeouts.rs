@@ -13,7 +13,6 @@ enum TestMiddleware {
     HangsBefore,
     HangsAfter,
     SkipsTimeouts,
-    /// Returns before the handler.
     Impatient,
 }
 

@@ -203,10 +203,7 @@ fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<Toke
     let value = match name {
         "max_attempts" => value::count(name, value, "write 1 for no retry")?.into_token_stream(),
         "timeout" => duration_tokens(value::limit(name, value)?, private),
-        "lease" => {
-            let lease = value::duration_within(name, value, &value::LEASES, "1s to 1day")?;
-            duration_tokens(lease, private)
-        }
+        "lease" => duration_tokens(value::lease(value)?, private),
         "concurrency" => {
             let advice = "write at least 1; to stop a queue, pause it";
             // Without a suffix, because the field is a `usize` on the target machine.
@@ -284,7 +281,8 @@ fn late(key: &Ident, input: ParseStream<'_>, private: &TokenStream) -> syn::Resu
     let (mut after, mut then) = (None, None);
     table(key, input, LATE_KEYS, example, |key, value| {
         if key == "after" {
-            after = Some(duration_tokens(late_after(value)?, private));
+            let advice = "every job starts a little late, so write at least \"1s\"";
+            after = Some(duration_tokens(value::positive("after", value, advice)?, private));
         } else {
             then = Some(late_then(value, private)?);
         }
@@ -293,16 +291,6 @@ fn late(key: &Ident, input: ParseStream<'_>, private: &TokenStream) -> syn::Resu
     match (after, then) {
         (Some(after), Some(then)) => Ok(quote!(.late(#private::LatePolicy::new(#after, #then)))),
         _ => Err(syn::Error::new(key.span(), format!("write `{example}`"))),
-    }
-}
-
-fn late_after(value: &Expr) -> syn::Result<Duration> {
-    match value::duration("after", value)? {
-        Duration::ZERO => Err(syn::Error::new_spanned(
-            value,
-            "after is 0, and every job starts a little late; write at least \"1s\"",
-        )),
-        after => Ok(after),
     }
 }
 

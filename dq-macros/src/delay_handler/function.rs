@@ -4,8 +4,7 @@ use proc_macro2::Span;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, FnArg, Ident, ItemFn, Meta, PatType, Path, ReturnType, Signature, Token, Type,
-    Visibility,
+    Attribute, FnArg, Ident, ItemFn, Meta, PatType, ReturnType, Signature, Token, Type, Visibility,
 };
 
 use crate::errors::Errors;
@@ -43,7 +42,9 @@ impl Function {
             extractors,
             payload,
             return_type: match &item.sig.output {
-                ReturnType::Type(_, ty) if is_nameable(ty) => Some((**ty).clone()),
+                ReturnType::Type(_, ty) if !matches!(**ty, Type::ImplTrait(_)) => {
+                    Some((**ty).clone())
+                }
                 _ => None,
             },
         })
@@ -169,19 +170,13 @@ fn check_type(ty: &Type, errors: &mut Errors) {
 
 fn is_extractor(ty: &Type) -> bool {
     match ty {
-        Type::Path(path) => last_segment(&path.path)
-            .is_some_and(|name| EXTRACTORS.iter().any(|extractor| name == extractor)),
+        Type::Path(path) => {
+            path.path.segments.last().is_some_and(|segment| {
+                EXTRACTORS.iter().any(|extractor| segment.ident == extractor)
+            })
+        }
         Type::Paren(inner) => is_extractor(&inner.elem),
         Type::Group(inner) => is_extractor(&inner.elem),
         _ => false,
     }
-}
-
-fn last_segment(path: &Path) -> Option<&Ident> {
-    path.segments.last().map(|segment| &segment.ident)
-}
-
-/// Each `impl Trait` is a distinct type, which only the signature can name.
-fn is_nameable(ty: &Type) -> bool {
-    !matches!(ty, Type::ImplTrait(_))
 }

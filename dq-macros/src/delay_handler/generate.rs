@@ -15,16 +15,26 @@ use super::function::Function;
 use super::policies::Policies;
 use crate::value::duration_tokens;
 
+/// Generates the queue and the handler.
+///
+/// Without arguments, for a function with errors, only the queue, so that `schedule::<function>`
+/// causes no more errors. This code never runs.
 pub(super) fn generate(
-    arguments: &Arguments,
+    arguments: Option<&Arguments>,
     function: &Function,
     private: &TokenStream,
 ) -> TokenStream {
     let Function { name, cfgs, .. } = function;
     let queue_type = queue_type(function);
-    let policies = Some(&arguments.policies);
-    let queue = queue(code(&arguments.code, private), policies, function, private);
-    let handler = handler(arguments, function, private);
+    let code = match arguments {
+        Some(arguments) => code(&arguments.code, private),
+        None => quote!(::core::unreachable!()),
+    };
+    let queue = queue(code, arguments.map(|arguments| &arguments.policies), function, private);
+    let handler = arguments.map(|arguments| {
+        let handler = handler(arguments, function, private);
+        quote!(#handler #private::inventory::submit! { #private::Registration::of::<#name>() })
+    });
     quote! {
         #queue_type
 
@@ -32,23 +42,6 @@ pub(super) fn generate(
         const _: () = {
             #queue
             #handler
-            #private::inventory::submit! { #private::Registration::of::<#name>() }
-        };
-    }
-}
-
-/// Generates only the queue, for a function with errors, so that `schedule::<function>` causes no more errors. This code
-/// never runs.
-pub(super) fn queue_without_handler(function: &Function, private: &TokenStream) -> TokenStream {
-    let cfgs = &function.cfgs;
-    let queue_type = queue_type(function);
-    let queue = queue(quote!(::core::unreachable!()), None, function, private);
-    quote! {
-        #queue_type
-
-        #(#cfgs)*
-        const _: () = {
-            #queue
         };
     }
 }

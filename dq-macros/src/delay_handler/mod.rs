@@ -35,13 +35,12 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     }
     let generated = match (errors.finish(), arguments, function) {
         (Ok(()), Some(arguments), Some(function)) => {
-            generate::generate(&arguments, &function, &private_path)
+            generate::generate(Some(&arguments), &function, &private_path)
         }
         (Ok(()), ..) => unreachable!("a missing part is an error"),
         (Err(error), _, function) => {
             let error = error.to_compile_error();
-            let queue =
-                function.map(|function| generate::queue_without_handler(&function, &private_path));
+            let queue = function.map(|function| generate::generate(None, &function, &private_path));
             quote!(#error #queue)
         }
     };

@@ -42,11 +42,8 @@ impl Policies {
             "escalate_from" => self.escalate_from = Some((escalate_from(value)?, key.span())),
             "guard" => self.guard = Some(guard(value)?),
             "guard_timeout" => {
-                let timeout = value::duration("guard_timeout", value)?;
-                if timeout.is_zero() {
-                    let message = "guard_timeout is 0; a guard needs some time to answer";
-                    return Err(syn::Error::new_spanned(value, message));
-                }
+                let advice = "a guard needs some time to answer";
+                let timeout = value::positive("guard_timeout", value, advice)?;
                 self.guard_timeout = Some((timeout, key.span()));
             }
             "version" => {
@@ -182,14 +179,8 @@ fn steps(value: &Expr) -> syn::Result<Vec<Duration>> {
     let mut errors = Errors::default();
     let mut steps = Vec::new();
     for element in &elements {
-        match value::duration("escalate", element) {
-            Ok(Duration::ZERO) => errors.push(syn::Error::new_spanned(
-                element,
-                "a step of an escalation comes some time after the one before; its delay is 0",
-            )),
-            Ok(delay) => steps.push(delay),
-            Err(error) => errors.push(error),
-        }
+        let advice = "a step comes some time after the one before";
+        steps.extend(errors.keep(value::positive("a delay of escalate", element, advice)));
     }
     errors.finish()?;
     Ok(steps)
@@ -225,9 +216,7 @@ fn aliases(value: &Expr) -> syn::Result<Vec<LitStr>> {
     for element in &elements {
         let alias = value::string(element, "\"OLD_CODE\"")
             .and_then(|alias| value::check_code(alias).map(|()| alias.clone()));
-        if let Some(alias) = errors.keep(alias) {
-            aliases.push(alias);
-        }
+        aliases.extend(errors.keep(alias));
     }
     errors.finish()?;
     Ok(aliases)

@@ -63,7 +63,10 @@ impl Draft {
             }
             "catch_up" => catch_up(value, private)?,
             "overlap" => overlap(value, private)?,
-            "deadline" | "jitter" => duration_tokens(positive(name, value)?, private),
+            "deadline" | "jitter" => {
+                let time = value::positive(name, value, "leave it out, or set a time")?;
+                duration_tokens(time, private)
+            }
             _ => unreachable!("`Keys` let an unknown key through"),
         };
         self.policies.extend(quote!(.#key(#value)));
@@ -148,14 +151,5 @@ fn overlap(value: &Expr, private: &TokenStream) -> syn::Result<TokenStream> {
             value.span(),
             "overlap must be \"skip\", \"allow\" or \"queue_one\"",
         )),
-    }
-}
-
-fn positive(key: &str, value: &Expr) -> syn::Result<Duration> {
-    match value::duration(key, value)? {
-        Duration::ZERO => {
-            Err(syn::Error::new_spanned(value, format!("{key} is 0; leave it out, or set a time")))
-        }
-        duration => Ok(duration),
     }
 }

@@ -1,6 +1,5 @@
-//! Runs jobs whose payload names their outcome, and signals after a number of settlements.
+//! Runs jobs whose payload names their outcome.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use dq_core::{
     DelayHandler, Dq, Event, HandlerResult, JobContext, Outcome, QueueCode, RunnerBuilder,
 };
 use dq_metrics::RunnerMetrics;
+use metrics_exporter_prometheus::PrometheusRecorder;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct PayloadIsOutcome;
@@ -38,28 +38,18 @@ impl DelayHandler for PayloadIsOutcome {
     }
 }
 
-#[derive(Clone)]
-pub(crate) struct Countdown {
-    left: Arc<AtomicUsize>,
-    pub(crate) finished: CancellationToken,
-}
-
-impl Countdown {
-    pub(crate) fn new(settlements: usize) -> Self {
-        Self { left: Arc::new(AtomicUsize::new(settlements)), finished: CancellationToken::new() }
-    }
-}
-
-pub(crate) fn runner(dq: &Dq, countdown: &Countdown) -> RunnerBuilder {
-    let Countdown { left, finished } = countdown.clone();
+/// Returns a runner with metrics, and a token that fires after this many settlements.
+pub(crate) fn runner(dq: &Dq, settlements: usize) -> (RunnerBuilder, CancellationToken) {
+    let (left, finished) = (AtomicUsize::new(settlements), CancellationToken::new());
+    let finish = finished.clone();
     let count = move |event: &Event<'_>| {
         let is_settled = matches!(event, Event::Settled { .. });
         if is_settled && left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            finished.cancel();
+            finish.cancel();
         }
     };
     let runner = dq.runner().without_linked_handlers().handler(PayloadIsOutcome);
-    runner.observer(RunnerMetrics::new()).observer(count)
+    (runner.observer(RunnerMetrics::new()).observer(count), finished)
 }
 
 pub(crate) async fn schedule(dq: &Dq, payloads: &[&str]) {
@@ -68,8 +58,8 @@ pub(crate) async fn schedule(dq: &Dq, payloads: &[&str]) {
     dq.schedule_many(jobs).await.expect("the jobs are valid");
 }
 
-/// Single-threaded, because recorders are local to the thread.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(future)
+/// Runs a future on this thread, because the recorder is local to it.
+pub(crate) fn record<T>(recorder: &PrometheusRecorder, future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(recorder, || runtime.block_on(future))
 }

@@ -1,4 +1,4 @@
-//! Combinations of extractors and payload, and patterns as arguments.
+//! Combinations of extractors and payload, patterns as arguments, and return types.
 
 use dq::prelude::*;
 use dq::{BoxError, FromJob, RawPayload};
@@ -57,6 +57,21 @@ async fn generic_type(_by_name: std::collections::HashMap<String, Vec<u64>>) {}
 #[delay_handler("BRACKETS")]
 #[allow(unused_parens)]
 async fn brackets(_: (State<Db>)) {}
+
+#[delay_handler("TEXT_ERROR")]
+async fn text_is_an_error() -> Result<(), &'static str> {
+    Err("no")
+}
+
+#[delay_handler("SOME_OUTCOME")]
+async fn some_outcome() -> impl dq::IntoOutcome {
+    Outcome::Done
+}
+
+#[delay_handler("BLOCKING", blocking)]
+fn blocking(name: String) -> std::io::Result<()> {
+    std::fs::remove_file(name)
+}
 
 fn without_payload<Q: dq::Queue<Payload = ()>>() {}
 

@@ -1,9 +1,10 @@
-//! Handlers with all settings and with some.
+//! Handlers with all settings and with some, and their schedules.
 
 use std::time::Duration;
 
-use dq::config::BackoffSettings;
-use dq::{Backoff, HandlerFn, delay_handler};
+use dq::config::{BackoffSettings, ScheduleSettings};
+use dq::prelude::*;
+use dq::{Backoff, CatchUp, HandlerFn, Overlap};
 
 #[delay_handler(
     "ALL",
@@ -22,6 +23,32 @@ async fn some() {}
 
 #[delay_handler("FINE", timeout = "1500us", backoff(max = "1s", jitter = 1.0))]
 async fn fine() {}
+
+#[delay_handler(
+    "REPORT",
+    cron = "30 2 * * *",
+    tz = "Europe/Stockholm",
+    catch_up = "all:3",
+    overlap = "queue_one",
+    deadline = "1h",
+    jitter = "10s"
+)]
+async fn report(ctx: JobContext) {
+    let _ = ctx.occurrence();
+}
+
+#[derive(Default, serde::Serialize, serde::Deserialize)]
+struct Region {
+    name: String,
+}
+
+#[delay_handler("SYNC", every = "90s", catch_up = "none", overlap = "allow")]
+async fn sync(State(_): State<u8>, region: Region) {
+    let _ = region.name;
+}
+
+#[delay_handler("NOON", cron = "0 12 * * *", blocking)]
+fn noon() {}
 
 fn main() {
     let settings = all::settings();
@@ -48,4 +75,24 @@ fn main() {
     // The configuration decides the other settings.
     let backoff = BackoffSettings::new().max(Duration::from_secs(1)).jitter(1.0);
     assert_eq!(settings.backoff, backoff);
+
+    let expected = ScheduleSettings::new()
+        .cron("30 2 * * *", "Europe/Stockholm")
+        .payload(&())
+        .unwrap()
+        .catch_up(CatchUp::All(3.try_into().unwrap()))
+        .overlap(Overlap::QueueOne)
+        .deadline(1.hours())
+        .jitter(10.seconds());
+    assert_eq!(report::schedule().unwrap(), Some(expected));
+    let expected = ScheduleSettings::new()
+        .every(90.seconds())
+        .payload(&Region::default())
+        .unwrap()
+        .catch_up(CatchUp::None)
+        .overlap(Overlap::Allow);
+    assert_eq!(sync::schedule().unwrap(), Some(expected));
+    let expected = ScheduleSettings::new().cron("0 12 * * *", "UTC").payload(&()).unwrap();
+    assert_eq!(noon::schedule().unwrap(), Some(expected));
+    assert_eq!(some::schedule().unwrap(), None);
 }

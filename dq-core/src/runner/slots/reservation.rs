@@ -1,9 +1,59 @@
-//! Divides free slots between claim loops and queues.
+//! Counts slots, and divides free ones between claim loops and queues.
 
-use super::count::{QueueIndex, QueueSlots, SlotCount};
+use std::time::Duration;
+
 use crate::runner::ahead::{BATCH, RunTime};
 
-/// The queues that a claim covers.
+/// A queue's position in [`RunnerShared::queues`](crate::runner::shared::RunnerShared::queues).
+pub(in crate::runner) type QueueIndex = usize;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotCount {
+    pub(super) capacity: usize,
+    pub(super) free: usize,
+    pub(super) reserved: usize,
+    /// When a slot was last freed while all were in use, by [`Clock::elapsed`].
+    pub(super) full_until: Option<Duration>,
+    pub(super) run_time: RunTime,
+}
+
+impl SlotCount {
+    pub(super) const fn new(free: usize) -> Self {
+        Self { capacity: free, free, reserved: 0, full_until: None, run_time: RunTime::NEW }
+    }
+
+    pub(super) const fn used(&self) -> usize {
+        self.capacity - self.free - self.reserved
+    }
+
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.free -= count;
+        self.reserved += count;
+    }
+
+    pub(super) fn release(&mut self, reserved: usize) {
+        self.reserved -= reserved;
+        self.free += reserved;
+    }
+
+    /// Frees a job's slot; `run` is the job's run time, if it ran. `now` is by [`Clock::elapsed`].
+    pub(super) fn free(&mut self, run: Option<Duration>, now: Duration) {
+        if self.used() == self.capacity {
+            self.full_until = Some(now);
+        }
+        self.free += 1;
+        if let Some(run) = run {
+            self.run_time.record(run);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueSlots {
+    pub(super) count: SlotCount,
+    pub(super) is_internal: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runner) enum Scope {
     All,
@@ -26,14 +76,12 @@ impl Share {
     }
 }
 
-/// The slots reserved for one claim.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::runner) struct Reservation {
     pub(in crate::runner) scope: Scope,
     pub(in crate::runner) queues: Vec<Share>,
     /// How many jobs the claim may take; may be less than the sum over `queues`.
     pub(in crate::runner) limit: usize,
-    /// How many slots of the total are reserved.
     pub(super) of_total: usize,
     /// A queue or the total had no free slot, so more jobs may be due. A claim that takes the last
     /// slots does not set it: the loop reserves again.
@@ -43,7 +91,6 @@ pub(in crate::runner) struct Reservation {
     pub(super) claim_loop: usize,
 }
 
-/// One claim loop's part of the free slots.
 pub(super) struct FreeShares {
     application: Vec<Share>,
     internal: Vec<Share>,
@@ -54,8 +101,6 @@ pub(super) struct FreeShares {
 }
 
 impl FreeShares {
-    /// Computes the free slots that one of `claim_loops` loops may reserve. The queues are asked in
-    /// turn, beginning with `first_queue`.
     pub(super) fn new(
         total: &SlotCount,
         queues: &[QueueSlots],
@@ -91,7 +136,6 @@ impl FreeShares {
         shares
     }
 
-    /// Chooses the queues that a claim covers, and how many jobs it takes.
     pub(super) fn reservation(
         mut self,
         claim_loop: usize,
@@ -117,7 +161,6 @@ impl FreeShares {
             (Scope::Internal, self.internal, internal, 0)
         } else {
             let of_total = self.of_total.min(BATCH).min(application);
-            // By the total's run time: the next jobs may belong to any queue.
             let ahead = ahead.min(total_run_time.ahead(of_total));
             (Scope::Application, self.application, (of_total + ahead).min(BATCH), of_total)
         };

@@ -9,24 +9,13 @@ fn slots(total: usize, queues: &[usize], internal: Option<usize>, claimers: usiz
     let queues = queues.iter().map(|slots| (*slots, false)).chain(internal);
     let clock = Arc::new(VirtualClock::default());
     clock.advance(Duration::from_secs(1));
-    with_clock(total, queues, claimers, clock)
-}
-
-fn with_clock(
-    total: usize,
-    queues: impl IntoIterator<Item = (usize, bool)>,
-    claimers: usize,
-    clock: Arc<VirtualClock>,
-) -> Arc<Slots> {
     Arc::new(Slots::new(total, queues, claimers, clock, Observers::default()))
 }
 
-/// Reserved slots by queue index.
 fn shares(reservation: &Reservation) -> Vec<(usize, usize)> {
     reservation.queues.iter().map(|share| (share.queue, share.slots)).collect()
 }
 
-/// Takes `jobs(queue)` reserved slots in each queue and never frees them.
 fn fill(slots: &Arc<Slots>, reservation: &Reservation, jobs: impl Fn(usize) -> usize) {
     let of_queue = |share: &Share| vec![share.queue; jobs(share.queue)];
     let jobs: Vec<_> = reservation.queues.iter().flat_map(of_queue).collect();
@@ -36,7 +25,6 @@ fn fill(slots: &Arc<Slots>, reservation: &Reservation, jobs: impl Fn(usize) -> u
     }
 }
 
-/// Frees the slot of a job that ran for a second.
 fn free(slots: &Arc<Slots>, queue: usize) {
     slots.free(queue, Some(Duration::from_secs(1)));
 }
@@ -82,27 +70,6 @@ fn a_scarce_total_rotates_over_queues_and_no_slot_leaks() {
 }
 
 #[test]
-fn a_job_has_waited_if_it_was_due_while_the_slots_were_full() {
-    let clock = Arc::new(VirtualClock::default());
-    let slots = with_clock(2, [(1, false), (2, false)], 1, clock.clone());
-    let start = clock.elapsed();
-    let first = slots.reserve(0, false);
-    assert!(!slots.has_waited(0, start), "none has been used yet");
-    fill(&slots, &first, |queue| usize::from(queue == 0));
-    clock.advance(Duration::from_secs(1));
-    free(&slots, 0);
-    let second = slots.reserve(0, false);
-    let freed = start + Duration::from_secs(1);
-    assert!(slots.has_waited(0, start) && !slots.has_waited(0, freed));
-    assert!(!slots.has_waited(1, start), "the other queue and the total had free slots");
-    fill(&slots, &second, |_| 1);
-    clock.advance(Duration::from_secs(1));
-    free(&slots, 0);
-    let _third = slots.reserve(0, false);
-    assert!(slots.has_waited(1, freed), "the total was full");
-}
-
-#[test]
 fn internal_queues_have_slots_outside_the_total() {
     let slots = slots(3, &[2], Some(5), 1);
     let all = slots.reserve(0, false);
@@ -117,14 +84,6 @@ fn internal_queues_have_slots_outside_the_total() {
     // sleep while the slots are full.
     let without_internal = self::slots(1, &[1], None, 1).reserve(0, false);
     assert!(without_internal.internal_full && !without_internal.saturated);
-}
-
-#[test]
-fn a_backlog_of_one_sort_of_queues_leaves_room_for_the_other() {
-    let slots = slots(1_000, &[300, 300], Some(256), 1);
-    let all = slots.reserve(0, false);
-    assert_eq!(shares(&all), [(2, BATCH), (0, BATCH), (1, BATCH)]);
-    assert_eq!(all.limit, 2 * BATCH, "the application may use up the limit");
 }
 
 #[test]
@@ -182,15 +141,6 @@ fn short_jobs_are_claimed_ahead_and_take_over_the_slots_of_those_that_end() {
 }
 
 #[test]
-fn a_loop_can_give_its_jobs_in_line_up() {
-    let slots = short_jobs(1, 1, 1);
-    let mut places = slots.fill(&slots.reserve(0, false), [0; 2]);
-    let mut second = in_line(&mut places);
-    assert_eq!(slots.give_up(0), 1);
-    assert!(matches!(second.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
-}
-
-#[test]
 fn a_job_in_line_waits_for_a_slot_that_it_can_use() {
     let slots = self::slots(2, &[1, 1], None, 1);
     let claim = slots.reserve(0, false);
@@ -200,20 +150,6 @@ fn a_job_in_line_waits_for_a_slot_that_it_can_use() {
     assert!(waiting.try_recv().is_err(), "that slot is of the other queue");
     drop(places.pop());
     assert!(waiting.try_recv().is_ok());
-}
-
-#[test]
-fn a_scarce_total_is_claimed_ahead_only_if_the_jobs_of_all_queues_are_short() {
-    let slots = self::slots(2, &[2, 2], None, 1);
-    run_shortly(slots.fill(&slots.reserve(0, false), [0, 1]));
-    let claim = slots.reserve(0, false);
-    assert_eq!((claim.scope, claim.limit), (Scope::Application, BATCH));
-    fill(&slots, &claim, |queue| usize::from(queue == 1));
-    free(&slots, 1);
-    let claim = slots.reserve(0, false);
-    assert_eq!(claim.limit, 2);
-    let jobs = claim.queues.iter().map(|share| share.jobs()).collect::<Vec<_>>();
-    assert!(jobs.contains(&98) && jobs.contains(&2), "{jobs:?}");
 }
 
 #[test]
