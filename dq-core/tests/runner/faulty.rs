@@ -32,6 +32,7 @@ pub(crate) struct Faults {
     /// A correct store holds an early claim until the jobs are due; this one answers at once,
     /// without jobs.
     pub(crate) claim_ahead: Duration,
+    pub(crate) listen_hangs: bool,
     pub(crate) listen_takes: Duration,
     pub(crate) listen_fails: bool,
     /// A method that panics.
@@ -146,6 +147,7 @@ impl Layer for FaultyStore {
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+        hang_if(self.faults().listen_hangs).await;
         self.clock.sleep(self.faults().listen_takes).await;
         self.inner.listen(queues).await
     }

@@ -332,6 +332,14 @@ impl TestHandler {
         })
     }
 
+    /// Is done when it is cancelled, for example because its lease is lost.
+    pub(crate) fn until_cancelled() -> Self {
+        Self::new(async |job, _| {
+            job.cancelled().await;
+            Ok(Outcome::Done)
+        })
+    }
+
     pub(crate) fn of_queue(self, queue: &'static str) -> Self {
         Self { queue, ..self }
     }

@@ -106,3 +106,13 @@ async fn leases_are_renewed_after_the_clock_is_set_back() {
     }
     fixture.stop_by(1.seconds()).await;
 }
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
+    let faults = Faults { renewals_hang: true, ..Faults::default() };
+    let handler = TestHandler::until_cancelled().with(lease());
+    let mut fixture = Fixture::faulty_running(faults, handler).await;
+    fixture.wait_for(&FIRST).await;
+    fixture.advance_until(250.millis(), &Observed::LeaseLost).await;
+    fixture.stop_by(250.millis()).await;
+}

@@ -281,3 +281,21 @@ async fn a_panicking_observer_does_not_stop_the_runner() {
     fixture.stop().await;
     assert_eq!(fixture.done().await, 3);
 }
+
+#[tokio::test]
+async fn a_store_that_never_answers_listeners_still_runs_jobs_and_is_reported() {
+    let faults = Faults { listen_hangs: true, ..Faults::default() };
+    let mut fixture = Fixture::faulty_running(faults, TestHandler::done()).await;
+    fixture.advance_until(100.millis(), &ACCEPTED).await;
+    fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
+    let text = log_lines();
+    assert!(text.contains("no wake-up hints") && text.contains("listen"), "{text}");
+    fixture.stop_by(1.seconds()).await;
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_does_not_block_shutdown() {
+    let mut fixture = Fixture::faulty(Faults { claims_hang: true, ..Faults::default() }).await;
+    fixture.start(|runner| runner.grace(1.seconds()).handler(TestHandler::done()));
+    fixture.stop_by(100.millis()).await;
+}

@@ -4,13 +4,14 @@
 //! a hint can cause another.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
-use dq_core::{DurationExt, Outcome, Rescheduled};
+use dq_core::{DurationExt, Event, Outcome, Rescheduled};
 use tokio::sync::Semaphore;
 
-use crate::runner::fixture::{Fixture, Observed, Runs, TestHandler};
+use crate::runner::fixture::{Fixture, Observed, Runs, TestHandler, finished};
 
 struct Gate {
     runs: Arc<Runs>,
@@ -148,4 +149,29 @@ async fn a_job_that_becomes_due_wakes_the_claim_loop() {
     assert!(queue.resume().await.unwrap());
     fixture.wait_settled().await;
     fixture.stop().await;
+}
+
+#[tokio::test]
+async fn each_claimed_job_frees_its_slot_even_if_it_is_aborted() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("done").await;
+    fixture.schedule("aborted").await;
+    let busy = Arc::new(AtomicUsize::new(0));
+    let count = busy.clone();
+    let observer = move |event: &Event<'_>| match event {
+        Event::Claimed { jobs, .. } => drop(count.fetch_add(*jobs, Ordering::SeqCst)),
+        Event::SlotTaken => drop(count.fetch_add(1, Ordering::SeqCst)),
+        Event::SlotFreed => drop(count.fetch_sub(1, Ordering::SeqCst)),
+        _ => {}
+    };
+    let handler = TestHandler::new(|job, payload| async move {
+        job.sleep(if payload == "done" { 5.seconds() } else { 1.hours() }).await;
+        Ok(Outcome::Done)
+    });
+    fixture.start(|runner| runner.grace(Duration::ZERO).observer(observer).handler(handler));
+    fixture.wait_for(&Observed::Claimed(2)).await;
+    assert_eq!(busy.load(Ordering::SeqCst), 2);
+    fixture.advance_until(100.millis(), &finished("Done")).await;
+    fixture.stop().await;
+    assert_eq!(busy.load(Ordering::SeqCst), 0);
 }

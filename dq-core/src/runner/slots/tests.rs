@@ -170,3 +170,11 @@ fn slots_that_a_claim_does_not_need_go_to_the_jobs_in_line_of_another_loop() {
     slots.fill(&second, []);
     assert!(waiting.try_recv().is_ok());
 }
+
+#[test]
+fn a_backlog_of_one_sort_of_queues_leaves_room_for_the_other() {
+    let slots = slots(1_000, &[300, 300], Some(256), 1);
+    let all = slots.reserve(0, false);
+    assert_eq!(shares(&all), [(2, BATCH), (0, BATCH), (1, BATCH)]);
+    assert_eq!(all.limit, 2 * BATCH, "the application may use up the limit");
+}
