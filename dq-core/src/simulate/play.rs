@@ -63,8 +63,7 @@ impl RunTimes {
         let mut total = 0_u64;
         let buckets = histogram.buckets().map(|bucket| {
             total = total.saturating_add(bucket.count);
-            let longest = if bucket.to == Duration::MAX { bucket.from } else { bucket.to };
-            (total, (bucket.from + longest) / 2)
+            (total, bucket.middle)
         });
         let buckets: Vec<_> = buckets.collect();
         (!buckets.is_empty()).then_some(Self::Measured(buckets))
