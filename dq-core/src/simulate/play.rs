@@ -71,8 +71,8 @@ impl RunTimes {
 
     /// Returns the run time for the job with this start number.
     ///
-    /// Multiples of the golden ratio, modulo 1, spread evenly. So any run of neighbouring jobs has
-    /// nearly the measured distribution, and each simulation has the same run times.
+    /// Multiples of the golden ratio, modulo 1, spread evenly, so neighbouring jobs have nearly the
+    /// measured distribution, and each simulation has the same run times.
     fn of(&self, number: u64) -> Duration {
         const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
         match self {
