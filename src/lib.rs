@@ -281,7 +281,7 @@ pub use dq_core::{
 // The runner, its events, and ingress.
 #[doc(inline)]
 pub use dq_core::{
-    Event, FencingToken, Histogram, HistogramBucket, Ingress, Lease, Observer, PendingQueue,
+    Event, FencingToken, Histogram, Ingress, Lease, Observer, PendingQueue,
     PendingReport, PendingVersion, RunDueReport, Runner, RunnerBuilder, RunnerInfo, RunnerQueue,
     Settled, Verdict, shutdown_signal,
 };

@@ -78,16 +78,15 @@ impl Index for Keyed {
         let key = scatter(number.into());
         let Some(slot) = self.find(key) else { return };
         let Record { at, seq, .. } = self.records[slot];
-        self.waiting.remove(at, seq);
+        self.waiting.remove((at, seq));
         self.keys.remove(&key, slot);
         self.records.remove(slot);
     }
 
     fn pop(&mut self, now: i64) -> bool {
         let Some(entry) = self.waiting.pop(now) else { return false };
-        if let Some(record) = self.records.remove(entry.slot) {
-            self.keys.remove(&record.key, entry.slot);
-        }
+        let record = self.records.remove(entry.slot);
+        self.keys.remove(&record.key, entry.slot);
         true
     }
 }

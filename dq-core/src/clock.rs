@@ -26,7 +26,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
     /// Waits until this clock reaches `until`, or returns at once. Cancellation safe.
     ///
-    /// The wait is computed at the call; a later change to the time of day does not alter it.
+    /// A later change to the time of day does not alter the wait.
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()>;
 
     /// Waits until `delay` has passed on this clock. Cancellation safe.
@@ -108,8 +108,7 @@ impl VirtualClock {
 
     /// Sets the time of day while no time passes: `elapsed` stays, and no sleeper wakes.
     ///
-    /// This simulates a clock correction. On Linux, a forward jump also simulates a suspended
-    /// computer, during which `elapsed` and timers stand still.
+    /// This simulates a clock correction, or on Linux a suspended computer.
     pub fn jump(&self, to: Timestamp) {
         self.lock().now = to;
     }

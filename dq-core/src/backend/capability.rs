@@ -2,9 +2,8 @@
 
 /// The optional features of a backend.
 ///
-/// Calls that need a missing feature fail with `Unsupported`; the behaviour suite skips those
-/// trials. Third-party backends start from `default()`, which has no feature, because `all()` grows
-/// with each version.
+/// Calls that need a missing feature fail with `Unsupported`. Third-party backends start from
+/// `default()`, which has no feature, because `all()` grows with each version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {

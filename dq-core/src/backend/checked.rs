@@ -21,10 +21,8 @@ const MAX_IDS: usize = 1_000;
 
 /// A backend that rejects calls beyond the [`Limits`] or its [capabilities](super::Capabilities).
 ///
-/// It also unpacks headers stored with a payload. [`QueueName`](crate::QueueName) and
-/// [`JobKey`](crate::JobKey) are validated at creation. The runner validates due times and payloads
-/// from handlers, because invalid ones are failed attempts, so settlements are only checked for
-/// their capability here.
+/// It also unpacks headers stored with a payload. Of settlements it checks only the capability: the
+/// runner validates due times and payloads from handlers, because invalid ones are failed attempts.
 #[derive(Debug, Clone)]
 pub struct Checked {
     backend: Arc<dyn Backend>,

@@ -73,15 +73,13 @@ impl Want {
 pub struct Claimed {
     /// The leased jobs; within a queue, the earliest due time comes first.
     pub jobs: Vec<LeasedJob>,
-    /// When the same call could return more jobs: the next due time or lease expiry in the claimed
-    /// queues, except paused ones. At or before `now` if it could do so already. A job reserved for
-    /// another claimer counts from the reservation's end. `None` if no job waits or is leased.
+    /// When the same call could return more jobs: the next due time, lease expiry or end of a
+    /// reservation in the claimed queues, except paused ones. `None` if no job waits or is leased.
     pub next_due: Option<Timestamp>,
     /// The store's time, to compare with `next_due`.
     pub now: Timestamp,
-    /// Jobs that became dead since this process's last claim because the store cannot read them:
-    /// another program wrote or damaged them. Unreadable fields have default values. Runners report
-    /// these jobs to observers; a crash loses the report.
+    /// Jobs that became dead since this process's last claim because the store cannot read them.
+    /// Unreadable fields have default values. Runners report these jobs to observers.
     pub quarantined: Vec<(Job, DeadReason)>,
 }
 

@@ -43,13 +43,11 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// Every method treats a job with an expired lease as due again, at its old due time, without a
 /// background process. `deliveries` counts that lease, and `losses` is one higher.
 ///
-/// A store without a clock may measure a lease in each process, from when that process first sees
-/// it. A new process then waits for the full lease duration; [`Claimed::next_due`] says how long.
+/// A store without a clock may measure a lease in each process, from when that process first sees it.
 ///
 /// # Cancellation safety
-/// Dropping a method's future leaves the store consistent; the call may or may not have taken
-/// effect. The store returns the leases of a dropped [`claim`](Self::claim) at once if it can; if
-/// not, they expire.
+/// Dropping a method's future leaves the store consistent; the call may or may not have taken effect.
+/// The leases of a dropped [`claim`](Self::claim) are returned at once if possible, or else expire.
 ///
 /// # Errors
 /// Any fallible method may return these kinds of [`Error`](crate::Error):
@@ -96,8 +94,7 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///   key and is stored;
     /// - a dead job does not occupy its key;
     /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
-    ///   the same ids. A job that ended in between is stored again only if the store does not
-    ///   remember it;
+    ///   the same ids;
     /// - listeners wake if the new job becomes the earliest in its queue.
     ///
     /// Requires [`Capabilities::keys`] for keys, [`Capabilities::detach`] for `OnRunning::Detach`,
@@ -127,8 +124,7 @@ pub trait Backend: Any + Debug + Send + Sync {
 
     /// Subscribes to wake-up hints for these queues.
     ///
-    /// Hints may be lost, repeated or late, so listeners also poll at the next due time and
-    /// regularly.
+    /// Hints may be lost, repeated or late, so listeners also poll.
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups>;
 
     /// Leases due jobs, and returns when to claim again.
@@ -144,16 +140,15 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// - each token is larger than the job's earlier tokens;
     /// - paused queues yield no jobs and do not count for `next_due`;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs,
-    ///   including lease expiry, also of the new leases. With many wants it may be too early, and
-    ///   the next claim finds nothing;
+    ///   including lease expiry, also of the new leases. With many wants it may be too early;
     /// - with `max == 0` a call leases nothing and still returns `next_due`;
     /// - a due job that the store cannot read becomes dead and is in [`Claimed::quarantined`].
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
 
     /// Returns how long before the due time you may call [`claim`](Self::claim); zero by default.
     ///
-    /// A store with slow claims returns about one claim's duration. Its `claim` then waits out the
-    /// rest, so it still returns no job early.
+    /// A store with slow claims returns about one claim's duration. Its `claim` still returns no job
+    /// early.
     fn claim_ahead(&self) -> Duration {
         Duration::ZERO
     }
@@ -208,8 +203,8 @@ pub trait Backend: Any + Debug + Send + Sync {
 
     /// Announces a runner to the store's other users; see [`Announcement`](super::Announcement).
     ///
-    /// Behaviour: replaces the earlier announcement with this name. It disappears when its time is
-    /// over, or earlier if the store keeps it in memory and restarts.
+    /// Behaviour: replaces the earlier announcement with this name. It disappears when its time is over,
+    /// or earlier if the store restarts.
     ///
     /// Requires [`Capabilities::registry`]; `Unsupported` by default.
     async fn announce(&self, announcement: Announcement) -> Result<()> {

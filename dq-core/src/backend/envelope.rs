@@ -1,12 +1,11 @@
 //! Envelopes: payloads that carry headers.
 //!
-//! [`Verdict::Again`](super::Verdict::Again) replaces a job's payload but not its headers. A header
-//! that must change with the payload, such as the escalation step, goes into an envelope with it,
-//! so one settlement changes both on every store. [`Checked`](super::Checked) unpacks each job it
-//! reads; code above it sees no envelope.
+//! [`Verdict::Again`](super::Verdict::Again) replaces a job's payload but not its headers, so a header
+//! that must change too, such as the escalation step, goes into an envelope with the payload.
+//! [`Checked`](super::Checked) unpacks each job it reads.
 //!
 //! An envelope is a JSON string, because every store's payload codec can write one. An application
-//! payload that looks like an envelope is itself wrapped, so it is never mistaken for one.
+//! payload that looks like an envelope is itself wrapped.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -116,6 +116,22 @@ impl<'a> BrowseParams<'a> {
     }
 
     setters!(after: Option<Cursor>, limit: usize, payloads: bool, order: Order);
+
+    /// Narrows the positions that a page lists, between `first` and `last` (both excluded), to those
+    /// beyond its cursor. A position is a time in Unix milliseconds and a sequence number.
+    pub(crate) fn positions_between(
+        &self,
+        first: (i64, u64),
+        last: (i64, u64),
+    ) -> ((i64, u64), (i64, u64)) {
+        let Some(Cursor { at, seq }) = self.after else { return (first, last) };
+        // A sequence number of another store may be larger than any here.
+        let cursor = (at.as_millis(), u64::try_from(seq).unwrap_or(u64::MAX));
+        match self.order {
+            Order::Ascending => (first.max(cursor), last),
+            Order::Descending => (first, last.min(cursor)),
+        }
+    }
 }
 
 /// The order of a listing: earliest or latest time first.

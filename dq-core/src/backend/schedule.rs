@@ -24,9 +24,8 @@ pub enum Scheduled {
     Kept(Receipt),
     /// The job was not stored; a running job with its key, whose receipt this is, continues.
     AlreadyRunning(Receipt),
-    /// The job was not stored: a job with this id has ended, and the store remembers it in the
-    /// queue's history or by [`NewJob::remember`](crate::model::NewJob::remember). This is the
-    /// ended job's receipt. If the reply to an earlier attempt was lost, it may be your own job.
+    /// The job was not stored: a job with this id, whose receipt this is, has ended, and the store
+    /// remembers it. If the reply to an earlier attempt was lost, it may be your own job.
     Ended(Receipt),
 }
 

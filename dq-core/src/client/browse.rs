@@ -11,9 +11,9 @@ use super::pages::Pages;
 use super::shared::ClientShared;
 use crate::backend::{Backend, BrowseParams, Checked, Cursor, Order, Page};
 use crate::error::Result;
-use crate::model::{JobKey, JobRef, JobState, JobView, QueueName, Timestamp};
+use crate::model::{JobKey, JobRef, JobState, JobView, QueueName};
 
-/// Maximum number of jobs compared by a filtered listing, or per state by a search by key.
+/// Maximum number of jobs that a filtered listing, or a search by key in one state, compares.
 const MAX_COMPARED: usize = 5_000;
 
 /// Jobs per store call.
@@ -49,9 +49,7 @@ impl Browse {
         }
     }
 
-    /// Continues after a page, with its [`Page::next`]; `None` starts at the first job.
-    ///
-    /// Keep state, order and filter.
+    /// Continues after a page with the same state, order and filter; `None` starts at the first job.
     pub fn after(mut self, after: impl Into<Option<Cursor>>) -> Self {
         self.after = after.into();
         self
@@ -62,15 +60,14 @@ impl Browse {
         limit: usize,
         /// By default, the earliest time comes first.
         order: Order,
-        /// Without payloads the store reads less. By default, the page includes them.
+        /// By default, the page includes payloads; without them the store reads less.
         payloads: bool,
     );
 
     /// Lists only matching jobs.
     ///
-    /// One `.await` compares at most 5,000 jobs, so a page may be short or empty before the last
-    /// one. The listing ends when [`Page::next`] is `None`. With payloads, each matching job costs
-    /// another store call.
+    /// One `.await` compares at most 5,000 jobs, so a page may be short or empty. The listing ends when
+    /// [`Page::next`] is `None`. With payloads, each matching job costs another store call.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = Some(filter);
         self
@@ -95,7 +92,7 @@ impl Browse {
         };
         if !self.payloads {
             page.jobs.iter_mut().for_each(|view| view.job.payload = Bytes::new());
-        // A lookup by id has already read the payload, and ended jobs have none.
+        // A lookup by id has read the payload, and ended jobs have none.
         } else if filter.id.is_none() && self.state != JobState::Ended {
             let listed = std::mem::take(&mut page.jobs);
             for view in listed {
@@ -119,7 +116,7 @@ pub struct Count {
     pub complete: bool,
 }
 
-/// Counts matching jobs; stops before the next page once it has compared `max_compared` jobs.
+/// Counts matching jobs, until `max_compared` jobs are compared.
 pub(super) async fn count(
     client: &ClientShared,
     queue: &QueueName,
@@ -152,28 +149,23 @@ pub(super) async fn count(
     Ok(Count { matching, complete: true })
 }
 
-/// Returns the dead or ended job of any store that had the key last.
+/// Finds the dead or ended job that had the key last, in all stores.
 pub(super) async fn last_with_key(
     client: &ClientShared,
     queue: &QueueName,
     key: &JobKey,
 ) -> Result<Option<JobView>> {
-    let mut last: Option<(Timestamp, JobView)> = None;
+    let mut found = Vec::new();
     for store in client.stores.iter() {
-        for state in [JobState::Dead, JobState::Ended] {
-            if state == JobState::Ended && !store.capabilities().history {
-                continue;
-            }
-            let Some(found) = latest_with_key(store, queue, state, key).await? else { continue };
-            let died_at = found.dead.as_ref().map(|(_, at)| *at);
-            let ended_at = found.ended.as_ref().map(|ended| ended.at);
-            let end = died_at.or(ended_at).unwrap_or(Timestamp::EPOCH);
-            if last.as_ref().is_none_or(|(earlier, _)| *earlier < end) {
-                last = Some((end, found));
-            }
+        found.extend(latest_with_key(store, queue, JobState::Dead, key).await?);
+        if store.capabilities().history {
+            found.extend(latest_with_key(store, queue, JobState::Ended, key).await?);
         }
     }
-    Ok(last.map(|(_, view)| view))
+    Ok(found.into_iter().max_by_key(|view| {
+        let died_at = view.dead.as_ref().map(|(_, at)| *at);
+        died_at.or(view.ended.as_ref().map(|ended| ended.at))
+    }))
 }
 
 async fn latest_with_key(
@@ -197,7 +189,7 @@ async fn latest_with_key(
     Ok(None)
 }
 
-/// Lists matching jobs up to the limit of `params`, after comparing at most [`MAX_COMPARED`] jobs.
+/// Lists matching jobs up to the limit of `params`, and compares at most [`MAX_COMPARED`] jobs.
 async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> Result<Page> {
     let mut found = Vec::new();
     let (mut after, mut compared, mut page_size) = (params.after, 0, PAGE);

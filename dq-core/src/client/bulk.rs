@@ -17,12 +17,12 @@ use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 
 /// A bulk change; `.await` returns the number of changed jobs.
 ///
-/// It works in steps of up to 1,000 jobs, each one or more store calls, so that other calls get
-/// through. After an error, completed steps stay changed; repeat the call for the rest.
+/// It works in steps of up to 1,000 jobs, so that other calls get through. After an error, completed
+/// steps stay changed; repeat the call for the rest.
 ///
-/// Jobs are listed and filtered just before their step. A job rescheduled in between changes even
-/// if it no longer matches. Jobs scheduled meanwhile may change too; jobs that die meanwhile do
-/// not. A purge continues until the queue is empty: pause or stop faster producers.
+/// Jobs are listed and filtered just before their step. Jobs scheduled meanwhile may change too; jobs
+/// that die meanwhile do not. A purge continues until the queue is empty: pause or stop faster
+/// producers.
 ///
 /// ```
 /// # use dq_core::{Dq, DurationExt, Filter};
@@ -39,8 +39,8 @@ use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 /// # }
 /// ```
 ///
-/// **Cancellation safety:** if you drop the future, no further step begins. The current step may or
-/// may not have taken effect.
+/// **Cancellation safety:** if you drop the future, no further step begins; the current one may or may
+/// not have taken effect.
 #[must_use = "nothing is changed until this is awaited"]
 pub struct Bulk<'a> {
     client: Arc<ClientShared>,
@@ -91,14 +91,13 @@ impl<'a> Bulk<'a> {
     async fn run(mut self) -> Result<u64> {
         let client = Arc::clone(&self.client);
         let mut progress = Progress::default();
-        // The delay counts from here, so all jobs get the same due time. A job that has it is done;
-        // it may turn up again later in the listing.
+        // All jobs get the same due time. A job that has it is done, and may be listed again.
         let began = client.stores.main.now().await?;
         if let Change::Reschedule(due) = &mut self.change {
             *due = Due::At(due.resolve(began));
         }
         for store in client.stores.iter() {
-            // Jobs that become due meanwhile move from the first listing to the second.
+            // In the order in which a job passes through them.
             let states: &[JobState] = match self.change {
                 Change::Cancel | Change::Reschedule(_) => &[JobState::Scheduled, JobState::Ready],
                 Change::Replay | Change::Remove => &[JobState::Dead],

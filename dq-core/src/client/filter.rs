@@ -6,8 +6,7 @@ use crate::model::{JobId, JobState, JobView, Timestamp};
 
 /// Conditions for listed jobs; all that you set must match.
 ///
-/// The client compares jobs page by page, so the work grows with the listing, not with the matches.
-/// An [`id`](Self::id) is looked up directly.
+/// The client compares the listing's jobs page by page, but looks up an [`id`](Self::id) directly.
 ///
 /// ```
 /// # use dq_core::{DurationExt, Filter, Timestamp};

@@ -44,7 +44,7 @@ pub struct ForecastMinute {
     pub backlog: Option<u64>,
 }
 
-/// What the runners of a queue announce.
+/// The sum of the runners' announcements about a queue.
 #[derive(Debug, Default)]
 pub(crate) struct AnnouncedWork {
     pub(crate) slots: u64,
@@ -59,10 +59,8 @@ impl QueueForecast {
         self.minutes.iter().rev().max_by_key(|minute| minute.due).filter(|minute| minute.due > 0)
     }
 
-    /// Returns when all jobs due by a minute's end are done, if no more are scheduled.
-    ///
-    /// Uses the present capacity. `None` if that is unknown, the queue is paused, or the time is
-    /// beyond a year.
+    /// Returns when all jobs due by a minute's end are done at the present capacity, if no more are
+    /// scheduled. `None` if that is unknown or beyond a year, or the queue is paused.
     pub fn drained_by(&self, minute: &ForecastMinute) -> Option<Timestamp> {
         if self.paused {
             return None;
@@ -90,11 +88,10 @@ impl fmt::Display for QueueForecast {
 impl Dq {
     /// Counts due jobs by queue and minute, beside the runners' capacity.
     ///
-    /// Retries and next steps count too. Schedule occurrences count in their jobs' queue, whatever
+    /// Retries, next steps and schedule occurrences count too, whatever
     /// [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
-    /// now, is constant over the window, and does not account for slots shared by several queues.
-    /// Queues without jobs are left out, and so are unreadable schedules, with a warning in the
-    /// log.
+    /// now and does not account for slots shared by several queues. Queues without jobs are left out,
+    /// and unreadable schedules with a warning in the log.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};
@@ -179,7 +176,7 @@ impl Dq {
     }
 }
 
-/// Returns the edges of the minutes after `now`, of which the first is shorter than the others.
+/// Returns the edges of the minutes after `now`. The first minute may be shorter.
 fn minute_edges(now: Timestamp, minutes: u64) -> Vec<Timestamp> {
     // Jobs due now already count as ready.
     let mut edges = vec![now + Duration::from_millis(1)];

@@ -17,9 +17,8 @@ impl Dq {
     /// Compares each queue with its [lateness objective](crate::config::QueueSettings::lateness),
     /// by queue name.
     ///
-    /// Counts the last hour's starts from current runners' announcements, and the late jobs that
-    /// wait now. So a queue also misses its objective if no runner runs. The objective is this
-    /// client's, unless all runners use another one.
+    /// Counts the last hour's starts, as current runners announce them, and the late jobs that wait now.
+    /// The objective is this client's, unless all runners use another one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -50,9 +49,8 @@ impl Dq {
         self.lateness_in(&stats, runners.as_deref(), now).await
     }
 
-    /// Computes [`lateness`](Self::lateness) from counts and announcements that you have read.
-    ///
-    /// `now` is the store's time. `runners` is `None` if the store keeps no announcements.
+    /// Computes [`lateness`](Self::lateness) from counts and announcements read at the store's time
+    /// `now`. `runners` is `None` if the store keeps no announcements.
     pub async fn lateness_in(
         &self,
         stats: &[QueueStats],
@@ -148,9 +146,8 @@ impl AnnouncedStarts {
         Self { facts: LatenessFacts::announced(queue, runners), counts }
     }
 
-    /// Returns the configured objective if a runner announces it or none announces any, else the
-    /// first runner's. Starts are counted by objective, so with another one the queue would show no
-    /// starts.
+    /// Returns the configured objective if a runner announces it or none announces any, else the first
+    /// runner's, because runners count starts by their own objective.
     fn objective(&self, configured: Option<LatenessObjective>) -> Option<LatenessObjective> {
         let mut announced = self.counts.iter().map(|counts| counts.objective);
         let first = announced.clone().next();

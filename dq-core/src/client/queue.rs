@@ -17,9 +17,8 @@ use crate::model::{Due, Headers, IntoDue, JobId, JobKey, JobState, JobView, Queu
 
 /// One queue by name, for operators and for payloads other than JSON. Cheap to clone.
 ///
-/// Every method except [`browse`](Self::browse) also covers stores being drained.
-/// [`schedule`](Self::schedule) stores nothing there, but may replace a job with the same key
-/// there, or be refused because of it.
+/// Every method except [`browse`](Self::browse) also covers stores being drained, where
+/// [`schedule`](Self::schedule) may replace a job with the same key.
 ///
 /// # Errors
 /// Calls, and the `.await` of a [`Bulk`] or [`Browse`], return:
@@ -104,18 +103,16 @@ impl QueueHandle {
         self.bulk(Change::Reschedule(due.into()), filter)
     }
 
-    /// Returns a job by key or id; a dead or ended job by id only.
-    ///
-    /// [`last_with_key`](Self::last_with_key) finds dead and ended jobs by key.
+    /// Returns a job by key or id. [`last_with_key`](Self::last_with_key) finds dead and ended jobs by
+    /// key.
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.client.stores.get(&job_ref(&self.queue, target)?).await
     }
 
     /// Returns the dead or ended job that had this key last.
     ///
-    /// [`get`](Self::get) finds the live one. No store indexes these keys: each store compares up
-    /// to 5,000 of its latest dead and 5,000 of its latest ended jobs. It is meant for operators;
-    /// too slow for request handlers.
+    /// It is too slow for request handlers: no store indexes these keys, so up to 5,000 of the latest
+    /// dead and ended jobs each are compared.
     pub async fn last_with_key(&self, key: impl AsRef<str>) -> Result<Option<JobView>> {
         browse::last_with_key(&self.client, &self.queue, &JobKey::new(key.as_ref())?).await
     }

@@ -20,9 +20,8 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, OnRunning, QueueName
 /// is stored.
 ///
 /// A call with an unknown outcome (a lost connection, a failed commit) repeats up to two times with
-/// the same id, which stores nothing while the job is in the store. If the job has already ended,
-/// the queue's history or [`remember`](Self::remember) prevents a second run, and the result is
-/// [`Scheduled::Ended`]. Without a history, the default except on RabbitMQ, the job runs again.
+/// the same id. If the job has already ended, the queue's history or [`remember`](Self::remember)
+/// prevents a second run, and the result is [`Scheduled::Ended`]; otherwise the job runs again.
 ///
 /// **Cancellation safety:** if you drop the future, the job may or may not be stored. To repeat the
 /// call safely, set an [`id`](Self::id) or a [`key`](Self::key).
@@ -66,10 +65,9 @@ impl Schedule {
         self.with(|job| job.due = Due::At(due.into_timestamp()))
     }
 
-    /// Delays the job by up to `window`, by a hash of its id, so that many jobs do not start at
-    /// once.
+    /// Delays the job by up to `window`, by a hash of its id, so that many jobs do not start at once.
     ///
-    /// It is never early. Zero switches off the queue's `spread` setting for this job.
+    /// Zero switches off the queue's `spread` setting for this job.
     pub fn spread(mut self, window: Duration) -> Self {
         self.spread = Some(window);
         self
@@ -89,7 +87,6 @@ impl Schedule {
     /// Sets the id instead of generating one.
     ///
     /// Scheduling an id again changes nothing while it is in the store or the queue's history.
-    /// [`Dq::new_id`](crate::Dq::new_id) generates ids.
     pub fn id(self, id: JobId) -> Self {
         self.with(|job| job.id = id)
     }
@@ -126,8 +123,7 @@ impl Schedule {
 
     /// Pins the job id for this long after the job's end.
     ///
-    /// Scheduling the id again then stores nothing and returns [`Scheduled::Ended`]. With a
-    /// request's id, the job runs once even if the request arrives again.
+    /// Scheduling the id again then stores nothing and returns [`Scheduled::Ended`].
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt, Scheduled};
@@ -215,9 +211,8 @@ fn refuse_key_policies(job: &NewJob) -> Result<()> {
         .operation("schedule"))
 }
 
-/// Delays a job by a part of `window`.
-///
-/// The part depends only on the id, so a repeated call gets the same due time.
+/// Delays a job by a part of `window` that depends only on the id, so that a repeated call gets the
+/// same due time.
 fn spread_due(due: Due, window: Duration, id: JobId) -> Due {
     // A 64-bit FNV-1a hash, because ids from one moment differ only in some bytes.
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;

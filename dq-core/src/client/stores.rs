@@ -1,13 +1,11 @@
 //! Combines the main store and the drained stores.
 //!
-//! A *drained* store (`[[drain]]`) gets no new jobs; its jobs still run and can be changed. A call
-//! on one store is atomic. A call on several stores is a sequence: each part may fail, and the
-//! process may stop in between.
+//! A *drained* store (`[[drain]]`) gets no new jobs; its jobs still run and can be changed. A call on
+//! several stores is a sequence of calls, each of which may fail.
 //!
-//! A job moves from a drained store to the main one when a new job with its key replaces it. The
-//! new job is stored first and the old one then cancelled, so an interrupted call may leave both,
-//! but never neither. So a lookup reads the main store after the drained ones; the opposite order
-//! could miss a moving job.
+//! A new job in the main store replaces a drained store's job with its key: it is stored before the
+//! old one is cancelled, so an interrupted call may leave both, but never neither. A lookup reads the
+//! main store last, or it could miss a moving job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,8 +71,6 @@ impl Stores {
     /// # Errors
     /// `OutcomeUnknown` if the job was scheduled and a drained store cannot be reached then. A
     /// repeated call with the same id cancels the remaining old jobs and lets a started one run.
-    /// With [`OnRunning::Detach`], or once the new job has ended, the conflict policy decides about
-    /// them.
     async fn schedule_and_cancel(
         &self,
         job: NewJob,
@@ -91,8 +87,7 @@ impl Stores {
             Scheduled::Kept(kept) if kept.id == id => return Ok(result),
             Scheduled::Kept(_) | Scheduled::Created(_) | Scheduled::Replaced(_) => {}
         }
-        // If the main store kept another job with this key, the policy prefers it to the new job,
-        // and so to the old ones.
+        // If the main store kept another job with this key, that also replaces the old ones.
         let mut replaced = matches!(result, Scheduled::Replaced(_));
         let mut running = None;
         for OldJob { store, receipt } in old {
@@ -227,13 +222,9 @@ impl Stores {
             })?;
             let result = single(result)?;
             has_cancelled |= result == Cancelled::Cancelled;
-            combined = match (combined, result) {
-                (Cancelled::AlreadyRunning, _) | (_, Cancelled::AlreadyRunning) => {
-                    Cancelled::AlreadyRunning
-                }
-                (Cancelled::Cancelled, _) | (_, Cancelled::Cancelled) => Cancelled::Cancelled,
-                (Cancelled::NotFound, Cancelled::NotFound) => Cancelled::NotFound,
-            };
+            if combined != Cancelled::AlreadyRunning && result != Cancelled::NotFound {
+                combined = result;
+            }
         }
         Ok(combined)
     }
@@ -255,10 +246,10 @@ impl Stores {
             for jobs in jobs.chunks(JOBS_PER_CALL) {
                 results.extend(self.main.cancel(jobs).await?);
             }
-        } else {
-            for job in jobs {
-                results.push(self.cancel(job).await?);
-            }
+            return Ok(results);
+        }
+        for job in jobs {
+            results.push(self.cancel(job).await?);
         }
         Ok(results)
     }
@@ -269,10 +260,10 @@ impl Stores {
             for moves in moves.chunks(JOBS_PER_CALL) {
                 results.extend(self.main.reschedule(moves).await?);
             }
-        } else {
-            for change in moves {
-                results.push(self.reschedule(change).await?);
-            }
+            return Ok(results);
+        }
+        for change in moves {
+            results.push(self.reschedule(change).await?);
         }
         Ok(results)
     }
@@ -300,11 +291,10 @@ impl Stores {
         let mut sums: BTreeMap<QueueName, QueueStats> = BTreeMap::new();
         for store in self.iter() {
             for stats in store.stats(queues).await? {
-                match sums.get_mut(&stats.queue) {
-                    Some(sum) => add_counts(sum, &stats),
-                    None => {
-                        sums.insert(stats.queue.clone(), stats);
-                    }
+                if let Some(sum) = sums.get_mut(&stats.queue) {
+                    add_counts(sum, &stats);
+                } else {
+                    sums.insert(stats.queue.clone(), stats);
                 }
             }
         }
@@ -366,8 +356,7 @@ enum KeyConflict<'a> {
     Decided(Scheduled),
 }
 
-/// Returns the error of a call that failed on `store` after an earlier call changed another store, as
-/// `done` says.
+/// Creates the error of a call that failed on `store` after an earlier call did what `done` says.
 fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Error) -> Error {
     // Keep the error kind if repeating cannot help.
     let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };

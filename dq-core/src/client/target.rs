@@ -94,28 +94,3 @@ impl<T: IntoTarget + Clone> IntoTarget for &T {
 pub(super) fn job_ref(queue: &QueueName, target: impl IntoTarget) -> Result<JobRef> {
     Ok(JobRef { queue: queue.clone(), target: target.into_target()? })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_text_or_integers_and_targets_are_keys_or_ids() {
-        let text = String::from("17");
-        for key in [17_u8.into_key(), (&17_i64).into_key(), "17".into_key(), (&text).into_key()] {
-            assert_eq!(key.unwrap().as_str(), "17");
-        }
-        assert!("".into_key().is_err());
-
-        let key = Target::Key(JobKey::new("17").unwrap());
-        let id = JobId::from_bytes([7; 16]);
-        for (target, wanted) in [
-            (17_u64.into_target(), &key),
-            ("17".into_target(), &key),
-            ((&key).into_target(), &key),
-            ((&id).into_target(), &Target::Id(id)),
-        ] {
-            assert_eq!(target.unwrap(), *wanted);
-        }
-    }
-}

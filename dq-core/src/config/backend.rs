@@ -1,6 +1,5 @@
 //! Backend settings and registration, by name and URL, for other crates.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -20,11 +19,11 @@ use crate::model::HistoryLimits;
 /// Settings for one backend type: the keys beside `type` in `[backend]`.
 ///
 /// Implement it for a `Deserialize` struct with `#[serde(deny_unknown_fields)]`, and register that
-/// with [`register_backend!`](crate::register_backend). `Debug` must hide passwords;
+/// with [`register_backend!`](crate::register_backend). `Debug` must hide passwords, as
 /// [`Secret`](super::Secret) does.
 ///
-/// Mark the `impl` with `#[typetag::deserialize(name = "…")]`, with the same name: then an
-/// application can have a `Box<dyn BackendConfig>` among its own settings.
+/// Mark the `impl` with `#[typetag::deserialize(name = "…")]` and the same name, so that
+/// applications can have a `Box<dyn BackendConfig>` among their settings.
 #[typetag::deserialize(tag = "type")]
 #[async_trait]
 pub trait BackendConfig: fmt::Debug + Send + Sync {
@@ -37,8 +36,7 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
 
     /// Opens an existing store, such as one being drained.
     ///
-    /// The default calls `connect`. Override it if your `connect` creates missing stores, so that a
-    /// misspelt setting is an error.
+    /// Override it if your `connect` creates missing stores, so that a misspelt setting is an error.
     ///
     /// # Errors
     /// `Config` if the store does not exist; otherwise as [`Self::connect`].
@@ -47,7 +45,7 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a process gives to its backends: clock, randomness and history limits.
+/// Clock, randomness and history limits that a process gives to its backends.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Environment {
@@ -92,10 +90,8 @@ pub struct BackendRegistration {
 
 inventory::collect!(BackendRegistration);
 
-/// Registers a backend.
-///
-/// Give its name, which is the value of `type`, the type of its settings, its URL schemes, and a
-/// function from [`ConnectUrl`] to its boxed settings.
+/// Registers a backend: its name (the value of `type`), settings type and URL schemes, and a function
+/// from [`ConnectUrl`] to boxed settings.
 #[macro_export]
 macro_rules! register_backend {
     (
@@ -126,11 +122,14 @@ pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistr
     registered("backend", inventory::iter::<BackendRegistration>, |it| (it.name, it.location))
 }
 
-/// The problem of a store without a `type`.
+/// Lists the linked backends for a message. `Config` has already reported duplicate names.
+fn known_names() -> String {
+    quoted(&known_backends().unwrap_or_default().into_keys().collect::<Vec<_>>())
+}
+
+/// Describes a store without a `type`.
 pub(super) fn missing_type() -> Problem {
-    // `Config` has already reported duplicate names.
-    let known = known_backends().unwrap_or_default().into_keys().collect::<Vec<_>>();
-    Problem::new(format!("`type` is missing; known: {}", quoted(&known))).remedy(
+    Problem::new(format!("`type` is missing; known: {}", known_names())).remedy(
         "give the type and its settings, such as `type = \"sqlite\"` and `path = \"jobs.db\"`, or \
          a URL instead (`--url`; in code, `Dq::connect`)",
     )
@@ -141,13 +140,11 @@ pub(super) fn backend_from_settings(
     settings: &TypedSettings,
     is_main: bool,
 ) -> Result<Box<dyn BackendConfig>, (Vec<String>, Problem)> {
-    // `Config` has already reported duplicate names.
+    let name = settings.kind();
     let known = known_backends().unwrap_or_default();
-    let Some(backend) = known.get(settings.kind()) else {
-        let name = settings.kind();
-        let known = quoted(&known.into_keys().collect::<Vec<_>>());
-        let problem = Problem::new(format!("no backend is called {name:?}; known: {known}"));
-        let problem = problem.remedy(missing_backend_remedy(name));
+    let Some(backend) = known.get(name) else {
+        let what = format!("no backend is called {name:?}; known: {}", known_names());
+        let problem = Problem::new(what).remedy(missing_backend_remedy(name));
         return Err((vec![TypedSettings::TYPE.to_owned()], problem));
     };
     (backend.from_settings)(settings).map_err(|RefusedSettings(error)| {
@@ -181,34 +178,27 @@ pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     Err(Error::new(ErrorKind::Config, what).remedy(missing_backend_remedy(url.scheme())))
 }
 
-/// Names a cargo feature to enable, or hints at linking a crate.
-fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
-    // Each feature has the name of its first backend.
-    let is_linked =
-        |feature: &&str| known_backends().is_ok_and(|known| known.contains_key(feature));
-    match cargo_feature(name).filter(|feature| !is_linked(feature)) {
-        Some(feature) => format!(
-            "enable the feature in Cargo.toml: dq = {{ package = \"dq-jobs\", \
-             features = [\"{feature}\"] }}"
-        )
-        .into(),
-        None => {
-            "take one of these; in a program of your own, is the backend's crate linked? (`use \
-                 its_crate as _;`)"
-                .into()
-        }
-    }
-}
-
-/// Maps a backend type or URL scheme to a cargo feature of `dq`.
-fn cargo_feature(name: &str) -> Option<&'static str> {
+/// Tells how to link the backend with this type or URL scheme: by a cargo feature of `dq`, or by its
+/// crate.
+fn missing_backend_remedy(name: &str) -> String {
     // Variants such as `redis+sentinel` use the same backend.
-    match name.split('+').next()? {
-        "sqlite" => Some("sqlite"),
-        "redis" | "rediss" | "redisson" | "redis-expiry" => Some("redis"),
-        "rabbitmq" | "rabbitmqs" | "amqp" | "amqps" => Some("rabbitmq"),
-        _ => None,
+    let feature = match name.split('+').next() {
+        Some("sqlite") => "sqlite",
+        Some("redis" | "rediss" | "redisson" | "redis-expiry") => "redis",
+        Some("rabbitmq" | "rabbitmqs" | "amqp" | "amqps") => "rabbitmq",
+        _ => "",
+    };
+    // Each feature has the name of its first backend.
+    let is_linked = known_backends().is_ok_and(|known| known.contains_key(feature));
+    if feature.is_empty() || is_linked {
+        return "take one of these; in a program of your own, is the backend's crate linked? (`use \
+                its_crate as _;`)"
+            .to_owned();
     }
+    format!(
+        "enable the feature in Cargo.toml: dq = {{ package = \"dq-jobs\", \
+         features = [\"{feature}\"] }}"
+    )
 }
 
 #[cfg(test)]
@@ -220,16 +210,12 @@ mod tests {
         // This crate alone has only `memory`.
         for (url, feature) in [
             ("sqlite://jobs.db", "sqlite"),
-            ("redis://user:hunter2@host/0", "redis"),
+            ("redis-expiry://user:hunter2@host/0", "redis"),
             ("rediss+cluster://h1,h2", "redis"),
             ("redisson+unix:///tmp/redis.sock", "redis"),
-            ("redis-expiry://host", "redis"),
-            ("amqp://user:hunter2@host/vhost", "rabbitmq"),
-            ("amqps://host", "rabbitmq"),
+            ("amqps://user:hunter2@host/vhost", "rabbitmq"),
         ] {
-            let error = backend_from_url(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
-            let text = error.to_string();
+            let text = backend_from_url(url).unwrap_err().to_string();
             assert!(text.contains(&format!("features = [\"{feature}\"]")), "{url}: {text}");
             assert!(!text.contains("hunter2") && !text.contains("linked"), "{url}: {text}");
         }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// Reads a duration.
-///
-/// # Errors
-/// A message with an example, if the value is not a duration.
+/// Reads a duration; the error has an example.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parse(&Unparsed::deserialize(deserializer)?).map_err(de::Error::custom)
 }
@@ -17,9 +14,6 @@ pub mod option {
     use super::{Deserialize, Deserializer, Duration, Unparsed, de, parse};
 
     /// Reads a duration, if there is one.
-    ///
-    /// # Errors
-    /// A message with an example, if the value is not a duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
@@ -39,7 +33,7 @@ pub(super) fn limit<'de, D: Deserializer<'de>>(
     }
 }
 
-/// A raw value from the file. It accepts bare numbers so that the error can ask for a unit.
+/// A value as written. A bare number parses so that the error can ask for a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "not a duration; write it like \"30s\", \"15m\" or \"1h 30m\"")]
 enum Unparsed {
@@ -49,7 +43,7 @@ enum Unparsed {
 
 fn parse(value: &Unparsed) -> Result<Duration, String> {
     match value {
-        // The error's own text may repeat a part of a secret.
+        // humantime's error may repeat a part of a secret.
         Unparsed::Text(text) => humantime::parse_duration(text).map_err(|_| {
             format!("{text:?} is not a duration; write it like \"30s\", \"15m\" or \"1h 30m\"")
         }),

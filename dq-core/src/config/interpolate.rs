@@ -69,12 +69,7 @@ mod tests {
 
     #[test]
     fn two_dollars_escape_a_reference() {
-        for (text, result) in [
-            ("a$${b}", "a${b}"),
-            ("$${", "${"),
-            ("$5 $$ {x} $", "$5 $$ {x} $"),
-            ("$${a}$${b}", "${a}${b}"),
-        ] {
+        for (text, result) in [("$${a}$${b", "${a}${b"), ("$5 $$ {x} $", "$5 $$ {x} $")] {
             assert_eq!(interpolate(text).unwrap(), result);
         }
     }

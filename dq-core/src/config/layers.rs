@@ -1,10 +1,8 @@
-//! Configuration layers: a file below the environment variables.
-//!
-//! Each variable is its own layer, so that an error can name it.
+//! Configuration layers: a file below the environment variables, each a layer of its own.
 
 use figment::error::Kind;
-use figment::value::{Dict, Map, Value};
-use figment::{Figment, Metadata, Profile, Provider};
+use figment::value::{Dict, Value};
+use figment::{Figment, Metadata, Provider};
 use serde::de::DeserializeOwned;
 
 use super::backend::missing_type;
@@ -16,23 +14,25 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub(super) struct Layers {
     figment: Figment,
-    /// The lowest layer: a file, or empty. Only its strings are interpolated, and errors about
-    /// missing keys name it.
+    /// The lowest layer: a file or text, or else empty. Only its strings are interpolated, and errors
+    /// about missing keys name it.
     base: Metadata,
     values: Value,
 }
 
 impl Layers {
-    pub(super) fn new(
-        base: impl Provider,
-        variables: impl IntoIterator<Item = Variable>,
-    ) -> Result<Self> {
-        let metadata = base.metadata();
-        let figment = variables.into_iter().fold(Figment::from(base), Figment::merge);
-        let mut layers = Self { figment, base: metadata, values: Dict::new().into() };
-        let all = layers.figment.find_value("");
-        let mut values =
-            all.map_err(|error| layers.error_at(&[], problem::syntax_problem(&error)))?;
+    /// Merges the variables over the base. Without a base, they are the only layers.
+    pub(super) fn new(base: Option<impl Provider>, variables: Vec<Variable>) -> Result<Self> {
+        let (base, figment) = match base {
+            Some(base) => (base.metadata(), Figment::from(base)),
+            None => (Metadata::named("the environment"), Figment::new()),
+        };
+        let figment = variables.into_iter().fold(figment, Figment::merge);
+        let mut layers = Self { figment, base, values: Dict::new().into() };
+        let mut values = layers
+            .figment
+            .find_value("")
+            .map_err(|error| layers.error_at(&[], problem::syntax_problem(&error)))?;
         layers.interpolate_values(&mut values, &mut Vec::new())?;
         layers.values = values;
         Ok(layers)
@@ -55,11 +55,8 @@ impl Layers {
                 let mut values = values.iter_mut().enumerate();
                 values.try_for_each(|(index, value)| descend(index.to_string(), value))
             }
-            Value::String(tag, text) => {
-                let layer = self.figment.get_metadata(*tag);
-                if layer == Some(&self.base) {
-                    *text = interpolate(text).map_err(|problem| self.error_at(path, problem))?;
-                }
+            Value::String(tag, text) if self.figment.get_metadata(*tag) == Some(&self.base) => {
+                *text = interpolate(text).map_err(|problem| self.error_at(path, problem))?;
                 Ok(())
             }
             _ => Ok(()),
@@ -84,7 +81,7 @@ impl Layers {
         })
     }
 
-    /// Creates an error like `origin: key: what (remedy)`.
+    /// Creates an error like `dq.toml: key: what (remedy)`.
     pub(super) fn error_at(&self, path: &[String], problem: Problem) -> Error {
         let layer = problem::value_at(&self.values, path).and_then(|value| self.layer_of(value));
         let layer = layer.unwrap_or(&self.base);
@@ -98,8 +95,8 @@ impl Layers {
         error.operation("read the configuration")
     }
 
-    /// Finds a value's layer. For a table or list with the base among its layers, it is the base:
-    /// the best place to add a missing key.
+    /// Finds a value's layer. A table or list from several layers belongs to the base if that is among
+    /// them, because a missing key is best added there.
     fn layer_of(&self, value: &Value) -> Option<&Metadata> {
         let lowest = |mut values: &mut dyn Iterator<Item = &Value>| {
             let layers = (&mut values).filter_map(|value| self.layer_of(value));
@@ -111,18 +108,5 @@ impl Layers {
             _ => None,
         };
         layer_of_children.or_else(|| self.figment.get_metadata(value.tag()))
-    }
-}
-
-/// An empty base, for variables alone.
-pub(super) struct EnvironmentOnly;
-
-impl Provider for EnvironmentOnly {
-    fn metadata(&self) -> Metadata {
-        Metadata::named("the environment")
-    }
-
-    fn data(&self) -> figment::error::Result<Map<Profile, Dict>> {
-        Ok(Profile::Default.collect(Dict::new()))
     }
 }

@@ -1,14 +1,13 @@
-//! Loads the configuration: from `dq.toml` and environment variables, from variables alone, or from
-//! TOML text alone.
+//! Loads the configuration from `dq.toml` and environment variables, or from either alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use figment::providers::{Format, Toml};
+use figment::providers::{Data, Format, Toml};
 use serde::Deserialize;
 
 use super::backend::{BackendConfig, backend_from_settings, known_backends};
-use super::layers::{EnvironmentOnly, Layers};
+use super::layers::Layers;
 use super::problem::Problem;
 use super::queue::QueueSettings;
 use super::schedule::ScheduleSettings;
@@ -57,8 +56,8 @@ use crate::model::{QueueName, ScheduleSpec};
 /// Keep secrets out of the file: in any string, write `${NAME}` for an environment variable or
 /// `${file:PATH}` for a file's contents without its trailing newline. `$${` is a plain `${`.
 ///
-/// Errors name the file or variable, and the key. Errors about a backend show its keys but no
-/// values, except an unknown `type` or an unreadable `${…}`.
+/// Errors name the file or variable, and the key. Errors about a backend show no values except an
+/// unknown `type` or an unreadable `${…}`.
 #[derive(Debug)]
 pub struct Config {
     /// The main store, which gets new jobs.
@@ -103,49 +102,43 @@ impl Config {
     /// `Config` with the file or variable and the key; for an unknown key also the known ones.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        // Figment reads a missing file as an empty one.
+        let refused = |message: String, remedy| {
+            let error = Error::new(ErrorKind::Config, message).remedy(remedy);
+            Err(error.operation("read the configuration"))
+        };
         if let Err(error) = std::fs::File::open(path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             let message = format!("the file {} cannot be read: {error}", path.display());
-            return Err(Error::new(ErrorKind::Config, message)
-                .remedy("let the user of this process read it")
-                .operation("read the configuration"));
+            return refused(message, "let the user of this process read it");
         }
+        // Figment reads a missing file as an empty one.
         if !path.is_file() {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("there is no file {}", path.display()),
-            )
-            .remedy(
-                "give the path of dq.toml, or a URL such as sqlite://jobs.db instead (`--url`; in code, \
-                 `Dq::connect`)",
-            )
-            .operation("read the configuration"));
+            let remedy = "give the path of dq.toml, or a URL such as sqlite://jobs.db instead \
+                          (`--url`; in code, `Dq::connect`)";
+            return refused(format!("there is no file {}", path.display()), remedy);
         }
-        Self::from_layers(&Layers::new(Toml::file_exact(path), Variable::all()?)?)
+        Self::from_layers(&Layers::new(Some(Toml::file_exact(path)), Variable::all()?)?)
     }
 
-    /// Reads only environment variables.
-    ///
-    /// For example `DQ_BACKEND__TYPE=sqlite`, `DQ_BACKEND__PATH=jobs.db` and
-    /// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`.
+    /// Reads only environment variables, such as `DQ_BACKEND__TYPE=sqlite`.
     ///
     /// # Errors
     /// `Config` with the variable and the key, or `DQ_BACKEND__TYPE` if unset.
     pub fn from_env() -> Result<Self> {
-        Self::from_layers(&Layers::new(EnvironmentOnly, Variable::all()?)?)
+        Self::from_layers(&Layers::new(None::<Data<Toml>>, Variable::all()?)?)
     }
 
     /// Reads TOML text, without a file or the environment.
     pub fn from_toml(text: &str) -> Result<Self> {
-        Self::from_layers(&Layers::new(Toml::string(text), [])?)
+        Self::from_layers(&Layers::new(Some(Toml::string(text)), Vec::new())?)
     }
 
     fn from_tables(tables: Tables, layers: &Layers) -> Result<Self> {
-        let store = |place: &[String], settings: &TypedSettings| {
-            backend_from_settings(settings, place.len() == 1)
-                .map_err(|(key, problem)| layers.error_at(&[place, &key].concat(), problem))
+        let store = |table: &[String], settings: &TypedSettings| {
+            let is_main = table.len() == 1;
+            backend_from_settings(settings, is_main)
+                .map_err(|(key, problem)| layers.error_at(&[table, &key].concat(), problem))
         };
         let Tables { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve } =
             tables;
@@ -181,8 +174,8 @@ impl Config {
         }
         config.defaults.validate().map_err(|error| refused(&["defaults"], error))?;
         for (queue, settings) in &config.queues {
-            // Only the runner knows the settings in the handler's attribute, which both tables
-            // override. It validates again after merging them.
+            // The runner validates again, because only it knows the handler's attribute, which both
+            // tables override.
             let merged = settings.clone().over(config.defaults.clone());
             let table = ["queues", queue.as_str()];
             merged.validate().map_err(|error| refused(&table, error))?;
@@ -248,37 +241,40 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused_with_the_known_ones() {
-        let error = refusal(&format!("{MEMORY}[queues.A]\nconcurency = 3"));
-        assert!(error.contains("concurency") && error.contains("`concurrency`"), "{error}");
-        let error = refusal("[backend]\ntype = \"memory\"\npath = \"x\"");
-        assert!(error.contains("backend.path: unknown key; known: "), "{error}");
-        let error = refusal(&format!("{MEMORY}[runer]\ngrace = \"1s\""));
-        assert!(error.contains("runer") && error.contains("`runner`"), "{error}");
-    }
-
-    #[test]
-    fn a_text_as_backoff_is_refused_with_a_sample() {
-        let error = refusal(&format!("{MEMORY}[queues.A]\nbackoff = \"1s\""));
-        assert!(error.contains("queues.A.backoff: found text, expected a table"), "{error}");
-        assert!(error.contains("{ initial = \"1s\", factor = 2.0"), "{error}");
-    }
-
-    #[test]
-    fn bad_values_are_refused_with_their_range() {
+    fn mistakes_are_named_with_their_place_and_the_valid_values() {
+        let late = |then| format!("[queues.A]\nlate = {{ after = \"5m\", then = \"{then}\" }}");
         for (text, needles) in [
+            ("[queues.A]\nconcurency = 3", ["queues.A.concurency: unknown", "`concurrency`"]),
+            ("[runer]\ngrace = \"1s\"", ["runer", "`runner`"]),
             ("[queues.A]\ntimeout = 30", ["no unit", "30s"]),
             ("[queues.A]\ntimeout = \"soon\"", ["soon", "30s"]),
             ("[queues.A]\nconcurrency = 0", ["queues.A.concurrency: ", "at least 1"]),
             ("[defaults]\nmax_attempts = 0", ["defaults.max_attempts: ", "no retry"]),
             ("[queues.A]\nlease = \"10ms\"", ["lease", "1s"]),
-            ("[queues.A]\nbackoff = { jitter = 3.0 }", ["queues.A.backoff.jitter: ", "1.0"]),
+            ("[queues.A]\nbackoff = \"1s\"", ["queues.A.backoff: found text", "{ initial = "]),
+            ("[queues.A]\nbackoff.jitter = 3.0", ["queues.A.backoff.jitter: ", "1.0"]),
+            ("[queues.A]\nbackoff.factor = nan", ["queues.A.backoff.factor: ", "1.0"]),
+            ("[queues.A.backoff]\ninitial = \"2s\"\nmax = \"1s\"", ["is 2s, longer", "max, 1s"]),
+            ("[queues.A]\nhistory = 5", ["queues.A.history: ", "{ max = 1000, age = \"24h\" }"]),
+            ("[queues.A]\nhistory.max = -1", ["queues.A.history: ", "max = 1000"]),
+            (&late("drop"), ["queues.A.late", "\"queue:NAME\""]),
+            (&late("queue:dq.x"), ["queues.A.late.then: ", "reserved"]),
+            ("[queues.A.late]\nafter = \"0s\"\nthen = \"run\"", ["late.after: ", "1s"]),
+            ("[queues.A.late]\nafter = \"5m\"", ["queues.A.late: ", "`then` is missing"]),
+            ("[queues.A.forward]\nurl = \"x\"", ["queues.A.forward: ", "`type` is missing"]),
+            ("[queues.A.forward]\ntype = 1", ["queues.A.forward: ", "in quotes"]),
+            ("[queues.A]\nforward = \"http://x\"", ["queues.A.forward: ", "a table"]),
+            ("[defaults.forward]\ntype = \"x\"", ["defaults.forward: ", "queues.NAME.forward"]),
             ("[runner]\nsweep = \"1h\"", ["runner.sweep: ", "100ms"]),
             ("[queues.\"\"]\nlease = \"1s\"", ["queue name", "empty"]),
         ] {
             let error = refusal(&format!("{MEMORY}{text}"));
             assert!(needles.iter().all(|needle| error.contains(needle)), "{text}: {error}");
         }
+        // Shorter than the default `initial`, but the attribute may set a shorter one.
+        assert!(Config::from_toml(&format!("{MEMORY}[queues.A]\nbackoff.max = \"1ms\"")).is_ok());
+        let error = refusal("[backend]\ntype = \"memory\"\npath = \"x\"");
+        assert!(error.contains("backend.path: unknown key; known: "), "{error}");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use figment::error::{Actual, Kind};
-use figment::value::{Num, Value};
+use figment::value::Value;
 
-/// A refused setting: what is wrong, and what to do. The caller adds the place.
+/// A refused setting: the problem and its remedy. The caller adds the place.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) what: String,
-    /// Empty if `what` suffices.
+    /// Empty for none.
     pub(super) remedy: Cow<'static, str>,
 }
 
@@ -23,6 +23,7 @@ impl Problem {
     }
 }
 
+/// Finds the value at a path of keys and positions.
 pub(super) fn value_at<'a>(values: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(values, |value, key| match value {
         Value::Dict(_, dict) => dict.get(key),
@@ -38,15 +39,15 @@ pub(super) fn syntax_problem(error: &figment::Error) -> Problem {
     let lines: Vec<_> = quoted.lines().collect();
     let caret = lines.iter().rposition(|line| line.trim_start().starts_with('|'));
     let reason = lines[caret.map_or(lines.len(), |caret| caret + 1)..].join(", ");
-    if reason.is_empty() {
-        Problem::new(position)
-    } else {
-        Problem::new(format!("{position}: {reason}"))
+    match reason.is_empty() {
+        true => Problem::new(position),
+        false => Problem::new(format!("{position}: {reason}")),
     }
 }
 
-/// Returns the refused value's path, and the problem. A message of the settings' own type may repeat
-/// their text; `secret` has the values that must not show.
+/// Returns the refused value's path, and the problem.
+///
+/// `secret` has the values that must not show; a message by the settings' own type may repeat them.
 pub(super) fn locate(error: figment::Error, secret: Option<&Value>) -> (Vec<String>, Problem) {
     let figment::Error { mut path, kind, .. } = error;
     if let Kind::UnknownField(key, _) = &kind
@@ -75,14 +76,10 @@ fn describe(kind: &Kind) -> String {
             };
             format!("found {found}, expected {}", in_toml(expected))
         }
-        // The value has the right type and is out of range.
-        Kind::InvalidValue(Actual::Unsigned(number), expected) => {
-            format!("found {number}, expected {}", in_toml(expected))
-        }
-        Kind::InvalidValue(Actual::Signed(number), expected) => {
-            format!("found {number}, expected {}", in_toml(expected))
-        }
-        Kind::InvalidValue(_, expected) => format!("expected {}", in_toml(expected)),
+        Kind::InvalidValue(found, expected) => match number_text(found) {
+            Some(out_of_range) => format!("found {out_of_range}, expected {}", in_toml(expected)),
+            None => format!("expected {}", in_toml(expected)),
+        },
         Kind::UnknownVariant(_, known) => {
             let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
             format!("expected {}", known.join(" or "))
@@ -94,7 +91,7 @@ fn describe(kind: &Kind) -> String {
     }
 }
 
-/// Names an expected type in words, because Rust's names mean nothing to the author of a file.
+/// Names an expected Rust type in words for the author of a file.
 fn in_toml(expected: &str) -> &str {
     match expected {
         "struct BackoffSettings" => {
@@ -116,8 +113,8 @@ pub(super) fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the refused text by `***`, unless it is a number. A text under four bytes is only
-/// replaced in quotes, because every message contains an `a`.
+/// Replaces the refused text by `***`, unless it is a number. Text under four bytes, such as `a`, is
+/// replaced only in quotes, because it may be a part of other words.
 fn redact(message: String, refused: &Value) -> String {
     match refused {
         Value::Dict(_, dict) => dict.values().fold(message, redact),
@@ -130,12 +127,12 @@ fn redact(message: String, refused: &Value) -> String {
     }
 }
 
-/// Formats a number in its shortest decimal form.
-pub(super) fn number_text(number: Num) -> String {
-    match number.to_actual() {
-        Actual::Unsigned(number) => number.to_string(),
-        Actual::Signed(number) => number.to_string(),
-        Actual::Float(number) => number.to_string(),
-        _ => unreachable!("a number is unsigned, signed or a float"),
+/// Formats a number in its shortest decimal form; `None` for other values.
+pub(super) fn number_text(value: &Actual) -> Option<String> {
+    match value {
+        Actual::Unsigned(number) => Some(number.to_string()),
+        Actual::Signed(number) => Some(number.to_string()),
+        Actual::Float(number) => Some(number.to_string()),
+        _ => None,
     }
 }

@@ -33,8 +33,7 @@ pub struct QueueSettings {
     /// How many jobs of this queue one runner may run at once; at least 1. Default 16.
     ///
     /// For jobs longer than 5 ms it also bounds the throughput: `concurrency` divided by the sum of
-    /// run time and the store's latency for claim and settlement. A runner claims up to 100 shorter
-    /// jobs at once.
+    /// run time and the store's latency for claim and settlement.
     pub concurrency: Option<usize>,
     /// Maximum attempts per job; 1 means no retry. Default 5, or 15 for a queue with a forward.
     pub max_attempts: Option<u32>,
@@ -51,9 +50,8 @@ pub struct QueueSettings {
     pub lease: Option<Duration>,
     /// Delays between attempts.
     pub backoff: BackoffSettings,
-    /// How many consecutive leases may expire before the job is dead; at least 1. Default 10.
-    ///
-    /// A job that loses every lease may be the cause of the crashes.
+    /// How many consecutive leases may expire before the job, perhaps the cause of crashes, is dead; at
+    /// least 1. Default 10.
     pub max_losses: Option<u32>,
     /// The policy for jobs that start late. Default: they run.
     pub late: Option<LatePolicy>,
@@ -62,21 +60,18 @@ pub struct QueueSettings {
     /// The given share of jobs should start within this time after their due time. A miss changes
     /// no job, but notifies runners and operators.
     ///
-    /// Set it in the configuration or on a handler. A runner rejects it, because programs without a
-    /// runner could not know it.
+    /// Set it in the configuration or on a handler; a runner rejects it.
     pub lateness: Option<LatenessObjective>,
-    /// How much a job may be delayed, so that many jobs due together do not start at once. Default:
-    /// not at all.
+    /// How much a job may be delayed, so that many jobs due together do not start at once; see
+    /// [`Schedule::spread`](crate::Schedule::spread). Default: not at all.
     ///
-    /// See [`Schedule::spread`](crate::Schedule::spread). Jobs without a due time are not spread.
-    /// Set it in the configuration, where the producer reads it; handlers and runners cannot set
-    /// it.
+    /// Jobs without a due time are not spread. Set it in the configuration, where the producer reads it.
     #[serde(with = "duration::option")]
     pub spread: Option<Duration>,
     /// How many ended jobs the store remembers; `0` for none.
     ///
-    /// Default none, except in RabbitMQ, where history is nearly free: 1,000, for a day. Set it in
-    /// the configuration, which is read when the store opens; handlers and runners cannot set it.
+    /// Default none; in RabbitMQ, 1,000 for a day. Set it in the configuration, which is read when the
+    /// store opens.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryLimit>,
     /// The queue's built-in handler, set only by a configuration.

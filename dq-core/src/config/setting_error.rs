@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A setting that is missing, out of range, or in conflict with others. The caller adds the place.
+/// An unusable setting. The caller adds the place.
 #[derive(Debug)]
 pub(super) struct SettingError {
     /// Path in its table, such as `backoff.factor`.
     pub(super) field: &'static str,
-    /// The problem and remedy, as a predicate with the field as subject.
+    /// The problem and remedy, which continue a sentence after the field: `is 0; it must be …`.
     pub(super) problem: String,
 }
 

@@ -35,7 +35,7 @@ impl Default for RunnerSettings {
 }
 
 impl RunnerSettings {
-    /// Checks the ranges of `concurrency` and `sweep`; `grace` may have any length.
+    /// Checks the ranges.
     ///
     /// # Errors
     /// `Config` with the field and its range.
@@ -44,7 +44,7 @@ impl RunnerSettings {
             .map_err(|error| Error::new(ErrorKind::Config, format!("runner.{error}")))
     }
 
-    /// Checks like [`Self::validate`], for a caller that knows the settings' origin.
+    /// Checks the ranges, for a caller that adds the settings' place to the error.
     pub(super) fn check_ranges(&self) -> Result<(), SettingError> {
         const SWEEP_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_millis(100)..=Duration::from_secs(60);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The accepted times. No server answers within less, and more is surely a mistake.
 const RESPONSE_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(86_400);
 

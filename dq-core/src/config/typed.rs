@@ -13,15 +13,14 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Settings with a `type`, such as `[backend]`, `[queues.NAME.forward]` and `[[ingress]]`.
 ///
-/// Only the type's crate understands the other keys. `Debug` hides their values, which may be
-/// secret.
+/// Only the type's crate understands the other keys. `Debug` hides their values.
 #[derive(Clone, PartialEq)]
 pub struct TypedSettings {
     kind: String,
     fields: Value,
 }
 
-/// Why a type refuses its settings. `Debug` hides it, because it may repeat their values.
+/// The error of a type that refuses its settings. `Debug` hides it, because it may repeat values.
 pub struct RefusedSettings(pub(super) Box<figment::Error>);
 
 impl fmt::Debug for RefusedSettings {
@@ -72,10 +71,12 @@ impl TypedSettings {
     }
 }
 
-/// Returns the types that all linked crates register. `name_of` returns a name and source location;
-/// `what` names the category, such as `forward`.
+/// Returns the types that all linked crates register, by name.
+///
+/// `category` is a word for messages, such as `forward`. `name_of` returns a registration's name and
+/// source location.
 pub(super) fn registered<R>(
-    what: &str,
+    category: &str,
     all: impl IntoIterator<Item = &'static R>,
     name_of: impl Fn(&R) -> (&'static str, &'static str),
 ) -> Result<BTreeMap<&'static str, &'static R>> {
@@ -84,11 +85,11 @@ pub(super) fn registered<R>(
         let (name, location) = name_of(registration);
         if let Some(other) = known.insert(name, registration) {
             let (_, other) = name_of(other);
-            return Err(Error::new(
-                ErrorKind::Duplicate,
-                format!("the {what} {name:?} is registered twice: at {other} and at {location}"),
-            )
-            .remedy("rename one of them, or link only one of the two crates"));
+            let message = format!(
+                "the {category} {name:?} is registered twice: at {other} and at {location}"
+            );
+            return Err(Error::new(ErrorKind::Duplicate, message)
+                .remedy("rename one of them, or link only one of the two crates"));
         }
     }
     Ok(known)
@@ -96,16 +97,16 @@ pub(super) fn registered<R>(
 
 /// Finds one of the [`registered`] types.
 pub(crate) fn registration<R>(
-    what: &str,
+    category: &str,
     kind: &str,
     all: impl IntoIterator<Item = &'static R>,
     name_of: impl Fn(&R) -> (&'static str, &'static str),
 ) -> Result<&'static R> {
-    let known = registered(what, all, name_of)?;
+    let known = registered(category, all, name_of)?;
     known.get(kind).copied().ok_or_else(|| {
         let names: Vec<_> = known.into_keys().collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Error::new(ErrorKind::Config, format!("no {what} is called {kind:?}; known: {names}"))
+        Error::new(ErrorKind::Config, format!("no {category} is called {kind:?}; known: {names}"))
             .remedy(
                 "take one of these; in a program of your own, is the crate linked? (dq-forward in \
                  Cargo.toml, and `use dq_forward as _;`)",
@@ -153,15 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_typed_by_the_crate_of_the_type() {
-        let settings = settings("type = \"x\"\nurl = \"hunter2\"\ntries = 3");
-        assert_eq!(settings.kind(), "x");
-        let target: Target = settings.deserialize().unwrap();
-        assert_eq!((target.url.expose(), target.tries), ("hunter2", 3));
-        assert!(!format!("{settings:?}").contains("hunter2"), "{settings:?}");
-    }
-
-    #[test]
     fn errors_name_the_key_and_no_value() {
         for (keys, expected) in [
             ("urk = \"hunter2\"", "unknown field `urk`; known: `url`, `tries`"),
@@ -170,22 +162,9 @@ mod tests {
             ("url = [\"hunter2\"]", "`url`: found a list, expected text"),
         ] {
             let settings = settings(&format!("type = \"x\"\n{keys}"));
+            assert!(!format!("{settings:?}").contains("hunter2"), "{settings:?}");
             let error = settings.deserialize::<Target>().unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_forward_needs_a_type_and_belongs_to_one_queue() {
-        for (text, expected) in [
-            ("[queues.A.forward]\nurl = \"x\"", "type"),
-            ("[queues.A.forward]\ntype = 1", "type"),
-            ("[queues.A]\nforward = \"http://x\"", "queues.A.forward"),
-            ("[defaults.forward]\ntype = \"x\"", "defaults.forward"),
-        ] {
-            let text = format!("[backend]\ntype = \"memory\"\n{text}");
-            let error = Config::from_toml(&text).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::problem::{self, Problem};
 use super::secret::Secret;
+use super::store::invalid_setting;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A URL split into scheme, address and options: `scheme://address?option=value&…`.
@@ -28,11 +29,8 @@ impl ConnectUrl {
     /// # Errors
     /// `Config` if there is no scheme, or an option has no value.
     pub fn parse(url: &str) -> Result<Self> {
-        let malformed = |what: &'static str| {
-            Error::new(ErrorKind::Config, what)
-                .remedy("URLs look like sqlite://jobs.db, memory:, or redis://host:6379/0")
-                .operation("connect")
-        };
+        const EXAMPLES: &str = "URLs look like sqlite://jobs.db, memory:, or redis://host:6379/0";
+        let malformed = |what: &'static str| invalid_setting(what, EXAMPLES);
         let Some((scheme, rest)) = url.split_once(':') else {
             return Err(malformed("the URL has no scheme"));
         };
@@ -68,11 +66,6 @@ impl ConnectUrl {
         self.address.expose()
     }
 
-    /// Returns the whole URL, for a client library with its own parser.
-    pub const fn whole(&self) -> &Secret {
-        &self.whole
-    }
-
     /// Returns the options in order.
     pub fn options(&self) -> &[(String, String)] {
         &self.options
@@ -80,9 +73,8 @@ impl ConnectUrl {
 
     /// Parses the `url` field in a backend's settings.
     ///
-    /// The URL may have only `address_options`. For an option in `settings`, the error says to
-    /// write it as a field beside `url`. Errors omit unknown option names, which may be part of a
-    /// password with a `?`.
+    /// The URL may have only `address_options`; `settings` are fields beside `url`. Errors omit other
+    /// option names, which may be part of a password with a `?`.
     ///
     /// # Errors
     /// `Config` if the URL is malformed or has an option outside the address.
@@ -92,18 +84,17 @@ impl ConnectUrl {
         let Some((name, _)) = url.options.iter().find(refused) else {
             return Ok(url);
         };
-        let error = if settings.contains(&name.as_str()) {
-            let what =
-                format!("the field `url` has the option `{name}`, which is a separate field");
-            Error::new(ErrorKind::Config, what)
-                .remedy(format!("write `{name} = …` beside `url`, and remove it from the address"))
-        } else {
-            Error::new(ErrorKind::Config, "the field `url` has an unknown option").remedy(
+        Err(match settings.contains(&name.as_str()) {
+            true => invalid_setting(
+                format!("the field `url` has the option `{name}`, which is a separate field"),
+                format!("write `{name} = …` beside `url`, and remove it from the address"),
+            ),
+            false => invalid_setting(
+                "the field `url` has an unknown option",
                 "write settings as fields beside it, such as `prefix = …`, and `?` in a password \
                  as %3F",
-            )
-        };
-        Err(error.operation("connect"))
+            ),
+        })
     }
 
     /// Converts the URL to settings: `url` with its `address_options`, and a field per other
@@ -132,15 +123,14 @@ impl ConnectUrl {
     /// Deserializes `fields`, which contain this URL's options.
     ///
     /// # Errors
-    /// `Config` with the invalid option and the expected kind of value. The error omits the value,
-    /// which may be part of a password.
+    /// `Config` with the invalid option and the expected kind of value, but not the value, which may
+    /// be part of a password.
     pub fn deserialize<T: DeserializeOwned>(&self, fields: Value) -> Result<T> {
-        // The same errors as for a file: they name the key, and have no value.
         let fields =
             figment::value::Value::serialize(fields).unwrap_or_else(|_| Dict::new().into());
         fields.deserialize().map_err(|error| {
             let (path, Problem { what, .. }) = problem::locate(error, Some(&fields));
-            // Each option is text.
+            // All options are text.
             let what = what.strip_prefix("found text, ").unwrap_or(&what);
             let scheme = &self.scheme;
             let is_option = |key: &&String| self.options.iter().any(|(name, _)| name == *key);
@@ -162,18 +152,17 @@ impl ConnectUrl {
             return Ok(());
         };
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let what = if self.is_safe_to_show(index) {
-            let (name, _) = &self.options[index];
-            format!("a {} URL has no option {name:?}; known: {known}", self.scheme)
-        } else {
-            let number = index + 1;
-            format!("option {number} of the {} URL is unknown; known: {known}", self.scheme)
+        let (scheme, number) = (&self.scheme, index + 1);
+        let what = match self.is_safe_to_show(index) {
+            true => format!("a {scheme} URL has no option {:?}", self.options[index].0),
+            false => format!("option {number} of the {scheme} URL is unknown"),
         };
+        let what = format!("{what}; known: {known}");
         Err(Error::new(ErrorKind::Config, what).operation("connect"))
     }
 
-    /// Returns whether an option name cannot be part of a secret: a plain word, without an `@`
-    /// after a password with a `?`, and not in another option's value with an `&`.
+    /// Returns whether an option name cannot be part of a secret. A password with a `?` is followed by
+    /// an `@`; an option value with an `&` comes before the name.
     fn is_safe_to_show(&self, index: usize) -> bool {
         let (name, _) = &self.options[index];
         let is_word_char =
@@ -252,70 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn the_url_field_refuses_settings_and_unknown_options() {
-        let read = |url: &str| ConnectUrl::from_field(&Secret::new(url), &["tls"], &["prefix"]);
-        for (url, words) in [
-            ("redis://h/0?prefix=shop", ["`prefix`", "`prefix = …`"]),
-            ("redis://h?tls=true&prefix=shop", ["`prefix`", "beside `url`"]),
-            ("redis://h?colour=red", ["unknown", "`prefix = …`"]),
-            ("redis://u:x?hunter2=y@h", ["unknown", "%3F"]),
-        ] {
-            let error = read(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
-            let text = error.to_string();
-            assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
-            assert!(!text.contains("hunter2") && !text.contains("colour"), "{text}");
-        }
-        for url in ["redis://h/0", "redis://h?", "redis://h?tls=true"] {
-            assert!(read(url).is_ok(), "{url}");
-        }
-    }
-
-    #[test]
     fn options_of_a_url_become_fields() {
         let url = ConnectUrl::parse("redis://u:p@h/0?prefix=9&tls=true&a=09&b=x&c=true").unwrap();
         let expected = serde_json::json!({
             "url": "redis://u:p@h/0?tls=true", "prefix": "9", "a": 9, "b": "x", "c": true,
         });
         assert_eq!(url.to_fields(&["tls"], &["a", "b", "c"]), expected);
-    }
-
-    #[test]
-    fn an_invalid_option_is_named_without_its_value() {
-        #[derive(Debug, serde::Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum Mode {
-            Full,
-            Relaxed,
-        }
-        #[derive(Debug, serde::Deserialize)]
-        struct Settings {
-            #[expect(dead_code)]
-            url: String,
-            mode: Option<Mode>,
-            count: Option<u32>,
-            #[serde(default, with = "crate::config::duration::option")]
-            wait: Option<std::time::Duration>,
-        }
-        let read = |url: &str| {
-            let url = ConnectUrl::parse(url).unwrap();
-            url.deserialize::<Settings>(url.to_fields(&[], &["count"]))
-        };
-        let settings = read("redis://h?mode=full&count=3&wait=1s").unwrap();
-        assert!(matches!(settings.mode, Some(Mode::Full)));
-        assert!(settings.count == Some(3) && settings.wait.is_some());
-        assert!(matches!(read("redis://h?mode=relaxed").unwrap().mode, Some(Mode::Relaxed)));
-        for (url, words) in [
-            ("redis://h?mode=hunter2", ["`mode`", "expected `full` or `relaxed`"]),
-            ("redis://h?mode=x, expected hunter2", ["`mode`", "`relaxed`"]),
-            ("redis://h?mode=full&count=hunter2", ["`count`", "expected a whole number"]),
-            ("redis://h?count=1&wait=hunter2", ["`wait`", "*** is not a duration"]),
-        ] {
-            let error = read(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
-            let text = error.to_string();
-            assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
-            assert!(!text.contains("hunter2"), "{text}");
-        }
     }
 }

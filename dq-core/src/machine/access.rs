@@ -9,11 +9,11 @@ use crate::backend::{Lease, Want};
 use crate::model::{DeadReason, HistoryLimits, Job, JobId, NewJob, QueueName, Timestamp};
 
 impl<R: Stored> Machine<R> {
-    /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease).
+    /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease), for
+    /// replicas that only log entries may change.
     ///
-    /// By default they also expire by the time given to [most calls](Self::expire_leases), which
-    /// must come from one clock.
-    #[must_use]
+    /// By default they also expire by the time given to [most calls](Self::expire_leases), which must
+    /// come from one clock.
     pub fn with_explicit_lease_ends(mut self) -> Self {
         self.table.explicit_lease_ends = true;
         self
@@ -40,18 +40,15 @@ impl<R: Stored> Machine<R> {
 
     /// Expires the leases due to end by `now`.
     ///
-    /// All calls of the contract except `forecast`, `announce` and `runners` do this first, so even
-    /// a read may change the machine. Does nothing
-    /// [`with_explicit_lease_ends`](Self::with_explicit_lease_ends), for replicas that only log
-    /// entries may change.
+    /// All calls of the contract except `forecast`, `announce` and `runners` do this first, even
+    /// reads, unless the machine is made
+    /// [`with_explicit_lease_ends`](Self::with_explicit_lease_ends).
     pub fn expire_leases(&mut self, now: Timestamp) {
         self.table.expire_leases(now);
     }
 
     /// Returns the [`next_due`](crate::backend::Claimed::next_due) of a
-    /// [`claim_preferring`](Self::claim_preferring) for zero jobs.
-    ///
-    /// Does not expire leases; a job with an expired lease counts as due.
+    /// [`claim_preferring`](Self::claim_preferring) for zero jobs. Does not expire leases.
     pub fn next_due<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -68,10 +65,7 @@ impl<R: Stored> Machine<R> {
         earliest.map(Timestamp::from_millis)
     }
 
-    /// Returns whether at least one job is due, or claimable ahead of its due time, and all such jobs
-    /// are reserved for other claimers.
-    ///
-    /// A [`claim_preferring`](Self::claim_preferring) then returns no job.
+    /// Returns whether jobs are due or claimable ahead, but all are reserved for other claimers.
     pub fn all_due_reserved<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -97,7 +91,6 @@ impl<R: Stored> Machine<R> {
     }
 
     /// Returns the history limits.
-    #[must_use]
     pub fn history_limits(&self) -> &HistoryLimits {
         &self.history_limits
     }
@@ -108,9 +101,8 @@ impl<R: Stored> Machine<R> {
         self.history_limits = limits;
     }
 
-    /// Stores a job that is dead from the start, such as one from an unreadable message.
-    ///
-    /// Returns `false` and changes nothing if a job with its id exists.
+    /// Stores a job that is dead from the start, such as one from an unreadable message. Returns
+    /// `false` if a job with its id exists.
     pub fn insert_dead(
         &mut self,
         new: NewJob,
@@ -128,15 +120,12 @@ impl<R: Stored> Machine<R> {
     }
 
     /// Finds a job by id, in any queue and state. Does not expire leases.
-    #[must_use]
     pub fn peek(&self, id: JobId) -> Option<&Job> {
         self.table.find_id(id).map(|slot| &self.table.records[slot].job)
     }
 
-    /// Returns a queue's waiting jobs due after `after` and by `until`, earliest first, with what
-    /// is stored for them.
-    ///
-    /// Returns none while the queue is paused. Does not expire leases.
+    /// Returns a queue's waiting jobs due after `after` and by `until` with their stored data, earliest
+    /// first; none while the queue is paused. Does not expire leases.
     pub fn waiting(
         &mut self,
         queue: &QueueName,
@@ -145,25 +134,22 @@ impl<R: Stored> Machine<R> {
     ) -> impl Iterator<Item = (&Job, &R)> {
         let queue = self.find_active_queue(queue);
         let (records, queues) = (&self.table.records, &mut self.table.queues);
-        let waiting = queue.map(|queue| queues[queue].waiting.after(after.as_millis(), u64::MAX));
+        let waiting = queue.map(|queue| queues[queue].waiting.after((after.as_millis(), u64::MAX)));
         let due = waiting.into_iter().flatten().take_while(move |it| it.at <= until.as_millis());
         due.map(|entry| &records[entry.slot]).map(|record| (&record.job, &record.stored))
     }
 
     /// Returns whether the queue is paused. Does not expire leases.
-    #[must_use]
     pub fn is_paused(&self, queue: &QueueName) -> bool {
         self.table.find_queue(queue).is_some_and(|queue| self.table.queues[queue].paused)
     }
 
     /// Returns whether the job waits for its due time or a claim. Does not expire leases.
-    #[must_use]
     pub fn is_waiting(&self, id: JobId) -> bool {
         matches!(self.placement(id), Some(JobPlacement::Waiting))
     }
 
     /// Returns whether the job is leased. Does not expire leases.
-    #[must_use]
     pub fn is_leased(&self, id: JobId) -> bool {
         matches!(self.placement(id), Some(JobPlacement::Leased { .. }))
     }
@@ -172,13 +158,12 @@ impl<R: Stored> Machine<R> {
         self.table.find_id(id).map(|slot| &self.table.records[slot].placement)
     }
 
-    /// Returns what is stored for a job, in any queue and state.
-    #[must_use]
+    /// Returns a job's stored data, in any queue and state.
     pub fn stored(&self, id: JobId) -> Option<&R> {
         self.table.find_id(id).map(|slot| &self.table.records[slot].stored)
     }
 
-    /// Replaces what is stored for a job, in any queue and state.
+    /// Replaces a job's stored data, in any queue and state.
     pub fn set_stored(&mut self, id: JobId, stored: R) {
         if let Some(slot) = self.table.find_id(id) {
             self.table.change(slot, |record| record.stored = stored);
@@ -186,13 +171,11 @@ impl<R: Stored> Machine<R> {
     }
 
     /// Returns the number of jobs.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.table.records.len()
     }
 
     /// Returns whether there are no jobs.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.records.is_empty()
     }

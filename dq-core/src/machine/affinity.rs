@@ -1,8 +1,8 @@
-//! Claims with preferences, for example for jobs with a payload already at hand.
+//! Claims with preferences, for example for jobs whose payload is at hand.
 
 use std::time::Duration;
 
-use super::index::TimeEntry;
+use super::index::{MIN_KEY, TimeEntry};
 use super::placement::Stored;
 use super::table::JobTable;
 use crate::model::{Job, Timestamp};
@@ -11,15 +11,14 @@ use crate::model::{Job, Timestamp};
 /// must agree on it, or their replicas differ.
 const MAX_SKIPPED: usize = 4_096;
 
-/// A claimer's preferences, and how they order claims.
+/// A claimer's preferences.
 ///
 /// A due job is first reserved for claimers that prefer it, and open to all after `reserved_for`.
-/// Results must depend only on the state and the claim, so that each replica selects the same jobs.
 #[derive(Debug)]
 pub struct Affinity<P> {
-    /// Returns whether the claimer prefers a job.
+    /// Returns whether the claimer prefers a job. Each replica must get the same result.
     pub prefers: P,
-    /// How early a claimer can lease a job it prefers. It then waits for the due time.
+    /// How early a claimer can lease a job it prefers. It then waits until the job is due.
     pub claim_ahead: Duration,
     /// How long after its due time a job stays reserved for claimers that prefer it.
     pub reserved_for: Duration,
@@ -28,11 +27,11 @@ pub struct Affinity<P> {
 impl<P: Fn(&Job) -> bool> Affinity<P> {
     /// Selects a queue's oldest jobs that the claimer can lease, at most `max`.
     ///
-    /// Also returns when the next job is due or its reservation ends, in Unix milliseconds; `None`
-    /// if no other job waits. A preferred job can be leased `claim_ahead` before that.
+    /// Also returns when the next job is due or its reservation ends, in Unix milliseconds; `None` if no
+    /// other job waits. A preferred job can be leased `claim_ahead` before that.
     ///
-    /// Selects future jobs only if no due job can be leased, and then only the earliest due time.
-    /// So no job waits for another job in its queue.
+    /// Selects future jobs only if no due job can be leased, and then only jobs with the earliest due
+    /// time, so that none waits for another job in its queue.
     pub(super) fn select<R: Stored>(
         &self,
         table: &mut JobTable<R>,
@@ -45,10 +44,10 @@ impl<P: Fn(&Job) -> bool> Affinity<P> {
         let soon = now.saturating_add(millis(self.claim_ahead));
         let (records, waiting) = (&table.records, &mut table.queues[queue].waiting);
         let mut selected: Vec<TimeEntry> = Vec::new();
-        // The latest due time to select; the first selected job narrows it.
-        let mut last_at = soon;
+        // The latest due time of a job to select.
+        let mut last_due = soon;
         let mut next: Option<i64> = None;
-        for (visited, entry) in waiting.after(i64::MIN, 0).enumerate() {
+        for (visited, entry) in waiting.after(MIN_KEY).enumerate() {
             let is_preferred = (self.prefers)(&records[entry.slot].job);
             // A claimer may come to prefer a future job, so it counts as available at its due time.
             let available_at = if is_preferred || entry.at > now {
@@ -56,10 +55,10 @@ impl<P: Fn(&Job) -> bool> Affinity<P> {
             } else {
                 entry.at.saturating_add(millis(self.reserved_for))
             };
-            let is_available = (is_preferred && entry.at <= last_at) || available_at <= now;
+            let is_available = (is_preferred && entry.at <= last_due) || available_at <= now;
             if is_available && selected.len() < max {
                 if selected.is_empty() {
-                    last_at = entry.at.max(now);
+                    last_due = entry.at.max(now);
                 }
                 selected.push(entry);
                 continue;

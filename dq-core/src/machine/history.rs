@@ -1,18 +1,18 @@
-//! Remembers ended jobs by queue, and ids that are pinned: not to be scheduled again for a while.
+//! Remembers ended jobs by queue, and pinned ids, which cannot be scheduled again for a while.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use super::meter::{Meter, Sizes};
-use crate::backend::{Cursor, Order, Receipt};
+use crate::backend::{BrowseParams, Cursor, Order, Receipt};
 use crate::model::{HistoryLimit, HistoryLimits, JobId, JobView, QueueName, Timestamp};
 
-/// Maximum jobs, and pins, that one call drops by age. A call adds fewer, so the backlog shrinks,
-/// yet a million of one age block nobody. Builds that share a log must agree on it.
+/// Maximum jobs, and pins, that one call drops by age. A call adds fewer, so the backlog shrinks, yet
+/// a million of one age block no other call. Builds that share a log must agree on it.
 const MAX_DROPPED: usize = 16;
 
-/// Where an ended job stands in its queue's history: its end in Unix milliseconds, and its
-/// sequence number.
+/// An ended job's position in its queue's history: its end in Unix milliseconds, and its sequence
+/// number.
 type Position = (i64, u64);
 
 /// The history of all queues, and the pinned ids. An id stays pinned after its job has left the
@@ -33,8 +33,8 @@ struct QueueHistory {
 }
 
 impl QueueHistory {
-    /// An id scheduled again after its pin and history entry expired can end twice. The earlier end
-    /// is then forgotten.
+    /// Adds an ended job. An id can end twice, if it was scheduled again after its pin and history
+    /// entry expired: the earlier end is forgotten.
     fn insert(&mut self, position: Position, view: JobView, meter: &mut Meter) {
         meter.add(|sizes| (sizes.ended)(position.1, &view));
         if let Some(earlier) = self.ids.insert(view.job.id, position)
@@ -45,8 +45,7 @@ impl QueueHistory {
         self.jobs.insert(position, view);
     }
 
-    /// Drops at most `max_dropped` jobs beyond `limit`. Reads hide jobs older than the limit in any
-    /// case.
+    /// Drops at most `max_dropped` jobs beyond `limit`. Reads hide older jobs in any case.
     fn truncate(
         &mut self,
         limit: HistoryLimit,
@@ -79,8 +78,8 @@ impl History {
         jobs.truncate(limit, now, MAX_DROPPED, &mut self.meter);
     }
 
-    /// Adds an ended job under its old sequence number. Drops nothing, because in another order the
-    /// limits would drop other jobs after a clock step.
+    /// Adds an ended job under its old sequence number. Drops nothing, because in another order than
+    /// before, the limits could drop other jobs.
     pub(super) fn restore(&mut self, seq: u64, view: JobView) {
         let Some(at) = view.ended.as_ref().map(|ended| ended.at.as_millis()) else { return };
         let jobs = self.queues.entry(view.job.queue.clone()).or_default();
@@ -102,7 +101,7 @@ impl History {
     }
 
     pub(super) fn stored_bytes(&self) -> u64 {
-        self.meter.bytes()
+        self.meter.bytes
     }
 
     pub(super) fn ended(&self) -> impl Iterator<Item = (u64, &JobView)> {
@@ -151,37 +150,29 @@ impl History {
         jobs.get(position)
     }
 
-    /// Lists the jobs beyond `after`.
+    /// Lists ended jobs within `limit`'s age in `browse` order: one more than a page has.
     pub(super) fn list(
         &self,
-        queue: &QueueName,
-        after: Option<Cursor>,
-        order: Order,
+        params: &BrowseParams<'_>,
         limit: HistoryLimit,
         now: Timestamp,
-    ) -> Box<dyn Iterator<Item = (Cursor, &JobView)> + '_> {
-        let Some(QueueHistory { jobs, .. }) = self.queues.get(queue) else {
-            return Box::new(std::iter::empty());
+    ) -> Vec<(Cursor, JobView)> {
+        let Some(QueueHistory { jobs, .. }) = self.queues.get(params.queue) else {
+            return Vec::new();
         };
-        // No ended job has a larger sequence number.
-        let after = after
-            .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
-        let oldest = (now - limit.age).as_millis();
-        let entry = |(position, view)| (cursor(position), view);
-        match order {
-            Order::Ascending => {
-                // Sequence numbers begin at 1, so this keeps jobs that ended at `oldest`.
-                let after = after.unwrap_or((i64::MIN, 0)).max((oldest, 0));
-                Box::new(jobs.range((Bound::Excluded(after), Bound::Unbounded)).map(entry))
-            }
-            Order::Descending => {
-                let newer = jobs.range(..after.unwrap_or((i64::MAX, u64::MAX))).rev();
-                Box::new(newer.take_while(move |(position, _)| position.0 >= oldest).map(entry))
-            }
+        // Sequence numbers begin at 1, so this keeps jobs that ended just at the limit.
+        let oldest = ((now - limit.age).as_millis(), 0);
+        let (after, before) = params.positions_between(oldest, (i64::MAX, u64::MAX));
+        if after >= before {
+            return Vec::new();
+        }
+        let listed = jobs.range((Bound::Excluded(after), Bound::Excluded(before)));
+        let entry = |(&(at, seq), view): (&Position, &JobView)| {
+            (Cursor { at: Timestamp::from_millis(at), seq: u128::from(seq) }, view.clone())
+        };
+        match params.order {
+            Order::Ascending => listed.take(params.limit + 1).map(entry).collect(),
+            Order::Descending => listed.rev().take(params.limit + 1).map(entry).collect(),
         }
     }
-}
-
-fn cursor(&(at, seq): &Position) -> Cursor {
-    Cursor { at: Timestamp::from_millis(at), seq: u128::from(seq) }
 }

@@ -1,4 +1,4 @@
-//! Measures a machine's contents in bytes, as its owner stores them.
+//! Measures the size of a machine's snapshot.
 
 use super::placement::{JobNotes, JobPlacement};
 use crate::backend::{Announced, Receipt};
@@ -6,11 +6,10 @@ use crate::model::{Job, JobView, Timestamp};
 
 /// Size functions for a machine's contents, in bytes of the owner's snapshot.
 ///
-/// A machine with sizes keeps their sum up to date; see
-/// [`Machine::stored_bytes`](super::Machine::stored_bytes).
+/// They keep [`Machine::stored_bytes`](super::Machine::stored_bytes) up to date.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// Size of a job with its sequence number, without what is [`Stored`](super::Stored).
+    /// Size of a job with its sequence number, without [`Stored::bytes`](super::Stored::bytes).
     pub job: fn(&Job, u64, &JobPlacement, Option<&JobNotes>) -> u64,
     /// Size of an ended job with its end's sequence number.
     pub ended: fn(u64, &JobView) -> u64,
@@ -24,16 +23,12 @@ pub struct Sizes {
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     pub(super) sizes: Option<Sizes>,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl Meter {
     pub(super) fn new(sizes: Sizes) -> Self {
         Self { sizes: Some(sizes), bytes: 0 }
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     pub(super) fn add(&mut self, size: impl FnOnce(&Sizes) -> u64) {

@@ -1,4 +1,4 @@
-//! A job's placement, and what a machine keeps beside the job.
+//! A job's placement, and a machine's notes about the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::FencingToken;
 use crate::model::{DeadReason, Timestamp};
 
-/// What a backend keeps for each job in place of its payload and headers, such as where they are.
+/// A backend's data for each job in place of its payload and headers, such as their position.
 pub trait Stored: Clone + Default {
     /// The size of payload and headers in the owner's snapshot; see [`Sizes`](super::Sizes).
     fn bytes(&self) -> u64;
@@ -19,7 +19,7 @@ impl Stored for () {
     }
 }
 
-/// What a machine notes about a job for operators, and for the job's end.
+/// A machine's notes about a job, for operators and for the job's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobNotes {
     /// Error of the last failed run.
@@ -32,10 +32,8 @@ pub struct JobNotes {
     pub remember: Duration,
 }
 
-/// A job's place: waiting, leased or dead.
-///
-/// Unlike [`JobState`](crate::JobState), it does not depend on the time: a waiting job is scheduled
-/// or ready.
+/// A job's place. Unlike its [`JobState`](crate::JobState), it does not depend on the time: a waiting
+/// job is scheduled or ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobPlacement {
     /// The job waits for its due time or for a claim.

@@ -13,7 +13,7 @@ pub struct MachineSnapshot<R = ()> {
     pub last_seq: u64,
     /// Token of the last lease.
     pub last_token: u64,
-    /// Queues: name, whether paused, totals.
+    /// Each queue's name, whether it is paused, and its totals.
     pub queues: Vec<(QueueName, bool, Totals)>,
     /// Jobs, in no particular order.
     pub jobs: Vec<JobSnapshot<R>>,
@@ -32,11 +32,11 @@ pub struct MachineSnapshot<R = ()> {
 pub struct JobSnapshot<R = ()> {
     /// The job.
     pub job: Job,
-    /// What the backend keeps for it.
+    /// The backend's data for it.
     pub stored: R,
-    /// Sequence number of the insertion, which orders jobs with equal times.
+    /// Sequence number, which orders jobs with equal times.
     pub seq: u64,
-    /// Where the job is: waiting, leased or dead.
+    /// Its placement.
     pub placement: JobPlacement,
     /// Notes for operators; `None` if there are none.
     pub notes: Option<Box<JobNotes>>,
@@ -44,14 +44,10 @@ pub struct JobSnapshot<R = ()> {
 
 impl<R: Stored> Machine<R> {
     /// Copies the complete state.
-    #[must_use]
     pub fn snapshot(&self) -> MachineSnapshot<R> {
         let table = &self.table;
-        let queues = table
-            .queues
-            .iter()
-            .map(|queue| (queue.name.clone(), queue.paused, queue.totals))
-            .collect();
+        let queues =
+            table.queues.iter().map(|queue| (queue.name.clone(), queue.paused, queue.totals));
         let jobs = table.records.iter().map(|record| JobSnapshot {
             job: record.job.clone(),
             stored: record.stored.clone(),
@@ -62,7 +58,7 @@ impl<R: Stored> Machine<R> {
         MachineSnapshot {
             last_seq: table.last_seq,
             last_token: table.last_token,
-            queues,
+            queues: queues.collect(),
             jobs: jobs.collect(),
             ended: self.history.ended().map(|(seq, view)| (seq, view.clone())).collect(),
             last_ended: self.history.last_seq,
@@ -75,7 +71,6 @@ impl<R: Stored> Machine<R> {
     ///
     /// Leases expire by time unless you add
     /// [`with_explicit_lease_ends`](Self::with_explicit_lease_ends). No sizes are measured.
-    #[must_use]
     pub fn restore(snapshot: MachineSnapshot<R>, history_limits: HistoryLimits) -> Self {
         let mut machine = Self::new(history_limits);
         let table = &mut machine.table;
@@ -109,7 +104,6 @@ impl<R: Stored> Machine<R> {
 
     /// Returns the size of all jobs, ended jobs, pins and runners; 0 unless
     /// [measured](Self::measure).
-    #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         let sizes = self.table.sizes();
         let runners = sizes.iter().flat_map(|sizes| self.runners.values().map(sizes.runner));
@@ -117,7 +111,6 @@ impl<R: Stored> Machine<R> {
     }
 
     /// Returns the size of the live job with this key; `None` if there is none, 0 unless measured.
-    #[must_use]
     pub fn stored_bytes_of_key(&self, queue: &QueueName, key: &JobKey) -> Option<u64> {
         self.table.find_key(queue, key).map(|slot| self.table.size_of(slot))
     }

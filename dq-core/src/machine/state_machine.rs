@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::affinity::Affinity;
 use super::history::History;
-use super::index::{Slot, TimeEntry};
+use super::index::{MIN_KEY, Slot, TimeEntry};
 use super::placement::{JobPlacement, Stored};
 use super::table::JobTable;
 use crate::backend::{
@@ -26,9 +26,9 @@ const PURGE_STEP: usize = 1_000;
 
 /// A store's jobs and the rules of the contract.
 ///
-/// Each call takes its time, and most calls first [expire leases](Self::expire_leases), unless the
-/// machine is made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends). The time may go
-/// backwards between calls: an expired lease stays expired.
+/// Each call takes its time as an argument, and most calls first
+/// [expire leases](Self::expire_leases). The time may go backwards between calls: an expired lease
+/// stays expired.
 ///
 /// A backend that keeps payloads and headers elsewhere schedules jobs without them, and stores an
 /// `R` for each.
@@ -45,7 +45,6 @@ pub struct Machine<R = ()> {
 /// The calls of the contract. Most take one item of a batch.
 impl<R: Stored> Machine<R> {
     /// Creates an empty machine with these history limits.
-    #[must_use]
     pub fn new(history_limits: HistoryLimits) -> Self {
         Self { history_limits, ..Self::default() }
     }
@@ -67,11 +66,10 @@ impl<R: Stored> Machine<R> {
         if let Some(same_id) = self.table.find_id(new.id) {
             let job = &self.table.records[same_id].job;
             let receipt = Receipt { id: job.id, due: job.due };
-            // A repeated call. Another job has the same id only by mistake.
-            return if job.queue == new.queue {
-                Scheduled::Created(receipt)
-            } else {
-                Scheduled::Kept(receipt)
+            // A repeated call, or by mistake another job's id.
+            return match job.queue == new.queue {
+                true => Scheduled::Created(receipt),
+                false => Scheduled::Kept(receipt),
             };
         }
         if let Some(ended) = self.find_ended(&new, now) {
@@ -87,20 +85,21 @@ impl<R: Stored> Machine<R> {
         let record = &self.table.records[same_key];
         let existing = Receipt { id: record.job.id, due: record.job.due };
         let is_running = matches!(record.placement, JobPlacement::Leased { .. });
-        if is_running {
+        let scheduled = if is_running {
             if new.on_running == OnRunning::Refuse {
                 return Scheduled::AlreadyRunning(existing);
             }
             self.table.detach_key(same_key);
-            self.table.create(new, stored, due, JobPlacement::Waiting, now);
-            return Scheduled::Created(receipt);
-        }
-        if !new.on_conflict.replaces(existing.due, due) {
-            return Scheduled::Kept(existing);
-        }
-        self.end(same_key, Ending::Replaced, None, now);
+            Scheduled::Created(receipt)
+        } else {
+            if !new.on_conflict.replaces(existing.due, due) {
+                return Scheduled::Kept(existing);
+            }
+            self.end(same_key, Ending::Replaced, None, now);
+            Scheduled::Replaced(receipt)
+        };
         self.table.create(new, stored, due, JobPlacement::Waiting, now);
-        Scheduled::Replaced(receipt)
+        scheduled
     }
 
     /// Finds an ended job with the new job's id: by a pin, or in the queue's history.
@@ -183,7 +182,7 @@ impl<R: Stored> Machine<R> {
 
     /// See [`Backend::claim`](crate::Backend::claim).
     pub fn claim(&mut self, params: ClaimParams<'_>, now: Timestamp) -> Claimed {
-        self.claim_with(params, now, |table, queue, max| {
+        self.claim_selected(params, now, |table, queue, max| {
             let waiting = &mut table.queues[queue].waiting;
             let due = iter::from_fn(|| waiting.pop(now.as_millis()));
             let taken = due.take(max).map(|entry| entry.slot).collect();
@@ -191,21 +190,20 @@ impl<R: Stored> Machine<R> {
         })
     }
 
-    /// Claims jobs, but leaves jobs that other claimers may prefer to them for a while.
+    /// Claims jobs by [`Affinity`].
     ///
-    /// See [`Affinity`]. [`Claimed::next_due`] includes the ends of reservations. A job claimed
-    /// ahead has a lease from its due time, and [`Claimed::now`] is then the latest of these due
-    /// times.
+    /// [`Claimed::next_due`] includes the ends of reservations. A job claimed ahead has a lease from its
+    /// due time, and [`Claimed::now`] is then the latest of these due times.
     pub fn claim_preferring<P: Fn(&Job) -> bool>(
         &mut self,
         params: ClaimParams<'_>,
         affinity: &Affinity<P>,
         now: Timestamp,
     ) -> Claimed {
-        self.claim_with(params, now, |table, queue, max| {
+        self.claim_selected(params, now, |table, queue, max| {
             let (selected, next) = affinity.select(table, queue, max, now);
             for entry in &selected {
-                table.queues[queue].waiting.remove(entry.at, entry.seq);
+                table.queues[queue].waiting.remove(entry.key());
             }
             (selected.into_iter().map(|entry| entry.slot).collect(), next)
         })
@@ -216,7 +214,7 @@ impl<R: Stored> Machine<R> {
     /// `take(table, queue, max)` removes at most `max` jobs from the queue's index of waiting jobs.
     /// It returns their slots, and from when more can be taken, in Unix milliseconds; `None` if no
     /// other job waits.
-    fn claim_with(
+    fn claim_selected(
         &mut self,
         params: ClaimParams<'_>,
         now: Timestamp,
@@ -305,8 +303,8 @@ impl<R: Stored> Machine<R> {
         let Some(slot) = self.table.find_leased(&renewal.lease) else {
             return Renewed::LostLease;
         };
-        let until = now + renewal.lease_for;
-        self.table.set_lease_end(slot, until);
+        let (token, until) = (renewal.lease.token, now + renewal.lease_for);
+        self.table.move_to(slot, JobPlacement::Leased { token, until });
         Renewed::Until(until)
     }
 
@@ -331,32 +329,26 @@ impl<R: Stored> Machine<R> {
     /// See [`Backend::browse`](crate::Backend::browse).
     pub fn browse(&mut self, params: BrowseParams<'_>, now: Timestamp) -> Page {
         self.table.expire_leases(now);
-        let BrowseParams { queue, state, after, limit, payloads, order } = params;
-        // One extra entry shows if there is a next page.
-        let mut entries: Vec<(Cursor, JobView)> = if state == JobState::Ended {
-            let history_limit = self.history_limits.of(queue);
-            let ended = self.history.list(queue, after, order, history_limit, now);
-            ended.take(limit + 1).map(|(cursor, view)| (cursor, view.clone())).collect()
+        // One extra job shows if there is a next page.
+        let mut jobs: Vec<(Cursor, JobView)> = if params.state == JobState::Ended {
+            self.history.list(&params, self.history_limits.of(params.queue), now)
         } else {
             let table = &mut self.table;
-            let Some(index) = table.find_queue(queue) else {
-                return Page::new(Vec::new(), None);
-            };
-            let entries = table.list(index, state, after, order, now, limit + 1);
-            let entry = |entry: TimeEntry| {
+            let entries = table.list(&params, now);
+            let job = |entry: TimeEntry| {
                 let cursor = Cursor { at: Timestamp::from_millis(entry.at), seq: entry.seq.into() };
                 let mut view = table.view(entry.slot, now);
-                if !payloads {
+                if !params.payloads {
                     view.job.payload = Bytes::new();
                 }
                 (cursor, view)
             };
-            entries.into_iter().map(entry).collect()
+            entries.into_iter().map(job).collect()
         };
-        let has_more = entries.len() > limit;
-        entries.truncate(limit);
-        let next = entries.last().filter(|_| has_more).map(|(cursor, _)| *cursor);
-        Page::new(entries.into_iter().map(|(_, view)| view).collect(), next)
+        let has_more = jobs.len() > params.limit;
+        jobs.truncate(params.limit);
+        let next = jobs.last().filter(|_| has_more).map(|(cursor, _)| *cursor);
+        Page::new(jobs.into_iter().map(|(_, view)| view).collect(), next)
     }
 
     /// See [`Backend::get`](crate::Backend::get).
@@ -375,7 +367,6 @@ impl<R: Stored> Machine<R> {
     }
 
     /// See [`Backend::forecast`](crate::Backend::forecast). Does not expire leases.
-    #[must_use]
     pub fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Vec<u64> {
         let Some(queue) = self.table.find_queue(queue) else {
             return vec![0; edges.len().saturating_sub(1)];
@@ -398,7 +389,6 @@ impl<R: Stored> Machine<R> {
     }
 
     /// See [`Backend::runners`](crate::Backend::runners).
-    #[must_use]
     pub fn runners(&self, now: Timestamp) -> Vec<Announced> {
         self.runners.values().filter(|runner| runner.until > now).cloned().collect()
     }
@@ -433,7 +423,7 @@ impl<R: Stored> Machine<R> {
             Operation::Purge { .. } => {
                 let queue = &mut table.queues[queue];
                 let dead = queue.dead.iter().copied();
-                let waiting = queue.waiting.after(i64::MIN, 0);
+                let waiting = queue.waiting.after(MIN_KEY);
                 let mut jobs: Vec<_> =
                     dead.chain(waiting).take(PURGE_STEP + 1).map(|entry| entry.slot).collect();
                 more = jobs.len() > PURGE_STEP;
@@ -442,8 +432,7 @@ impl<R: Stored> Machine<R> {
             }
         };
         if let Operation::Replay { .. } | Operation::Resume { .. } = operation {
-            // Hint for now, whatever the due times: the claim it causes returns the queue's next
-            // due time.
+            // The hint causes a claim, which returns the queue's next due time.
             self.hint(queue, now);
         }
         OperateReport { affected: affected as u64, more }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
+use super::index::{Arena, DueIndex, HashIndex, MIN_KEY, Slot, TimeEntry};
 use super::meter::{Meter, Sizes};
 use super::placement::{JobNotes, JobPlacement, Stored};
-use crate::backend::{Cursor, FencingToken, Lease, Order, QueueStats, Totals};
+use crate::backend::{BrowseParams, FencingToken, Lease, Order, QueueStats, Totals};
 use crate::model::{
     DeadReason, Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Target, Timestamp,
 };
@@ -14,8 +14,8 @@ use crate::model::{
 /// All jobs, indexed by id, key, and time within each queue.
 ///
 /// Each queue has three time indexes: waiting, leased and dead jobs. A job is in exactly one, given
-/// by its [`JobPlacement`]. An *unplaced* job is in no time index and not in the meter: a new job,
-/// or one after `unplace`.
+/// by its [`JobPlacement`]. An *unplaced* job (a new one, or one after `unplace`) is in none of them
+/// and not in the meter.
 #[derive(Debug, Default)]
 pub(super) struct JobTable<R> {
     pub(super) records: Arena<JobRecord<R>>,
@@ -26,8 +26,8 @@ pub(super) struct JobTable<R> {
     queue_numbers: HashMap<QueueName, usize>,
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
-    /// A lower bound for lease ends, in Unix milliseconds, so that calls without expired leases
-    /// visit no queue. `None` only if no job is leased.
+    /// A lower bound for lease ends in Unix milliseconds, so that calls before it visit no queue.
+    /// `None` only if no job is leased.
     no_lease_ends_before: Option<i64>,
     /// Sums the sizes of placed jobs.
     meter: Meter,
@@ -66,13 +66,6 @@ pub(super) struct QueueRecord {
     pub(super) dead: BTreeSet<TimeEntry>,
     pub(super) paused: bool,
     pub(super) totals: Totals,
-}
-
-impl QueueRecord {
-    /// Returns when the first lease expires, in Unix milliseconds.
-    pub(super) fn first_lease_end(&self) -> Option<i64> {
-        self.leased.first().map(|entry| entry.at)
-    }
 }
 
 impl<R: Stored> JobTable<R> {
@@ -141,10 +134,11 @@ impl<R: Stored> JobTable<R> {
 
 /// Changes; each leaves all indexes consistent.
 impl<R: Stored> JobTable<R> {
-    /// When a queue's first lease expires by time, in Unix milliseconds; `None` also if only
+    /// Returns when a queue's first lease expires by time, in Unix milliseconds; `None` also if only
     /// explicit calls end leases.
     pub(super) fn first_lease_end(&self, queue: usize) -> Option<i64> {
-        self.queues[queue].first_lease_end().filter(|_| !self.explicit_lease_ends)
+        let first = self.queues[queue].leased.first().filter(|_| !self.explicit_lease_ends);
+        first.map(|entry| entry.at)
     }
 
     /// Expires leases that end by `now`: their jobs wait again, with one more loss.
@@ -162,7 +156,7 @@ impl<R: Stored> JobTable<R> {
             }
         }
         self.no_lease_ends_before =
-            self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
+            (0..self.queues.len()).filter_map(|queue| self.first_lease_end(queue)).min();
     }
 
     pub(super) fn lose_lease(&mut self, slot: Slot) {
@@ -216,7 +210,7 @@ impl<R: Stored> JobTable<R> {
     pub(super) fn remove(&mut self, slot: Slot) -> JobRecord<R> {
         self.unplace(slot);
         self.unindex_key(slot);
-        let record = self.records.remove(slot).expect("the slot has a job");
+        let record = self.records.remove(slot);
         self.ids.remove(&record.job.id, slot);
         record
     }
@@ -252,12 +246,6 @@ impl<R: Stored> JobTable<R> {
         notes.leased_since = Some(since);
         self.place(slot, JobPlacement::Leased { token, until });
         token
-    }
-
-    pub(super) fn set_lease_end(&mut self, slot: Slot, until: Timestamp) {
-        if let JobPlacement::Leased { token, .. } = self.records[slot].placement {
-            self.move_to(slot, JobPlacement::Leased { token, until });
-        }
     }
 
     /// Makes a job wait until `due`, as if scheduled then.
@@ -298,7 +286,7 @@ impl<R: Stored> JobTable<R> {
         true
     }
 
-    fn move_to(&mut self, slot: Slot, placement: JobPlacement) {
+    pub(super) fn move_to(&mut self, slot: Slot, placement: JobPlacement) {
         self.unplace(slot);
         self.place(slot, placement);
     }
@@ -332,7 +320,7 @@ impl<R: Stored> JobTable<R> {
         let entry = |at: Timestamp| TimeEntry { at: at.as_millis(), seq: *seq, slot };
         match placement {
             JobPlacement::Waiting => {
-                queue.waiting.remove(job.due.as_millis(), *seq);
+                queue.waiting.remove((job.due.as_millis(), *seq));
             }
             JobPlacement::Leased { until, .. } => {
                 queue.leased.remove(&entry(*until));
@@ -350,7 +338,8 @@ impl<R: Stored> JobTable<R> {
         }
     }
 
-    /// Leaves a dead job's key alone: if indexed, it leads to another job's slot.
+    /// Removes a live job's key from the index. A dead job's key, if indexed, leads to another slot and
+    /// stays.
     fn unindex_key(&mut self, slot: Slot) {
         let JobRecord { job, queue, .. } = &self.records[slot];
         if let Some(key) = &job.key {
@@ -373,7 +362,7 @@ impl<R: Stored> JobTable<R> {
     }
 
     pub(super) fn stored_bytes(&self) -> u64 {
-        self.meter.bytes()
+        self.meter.bytes
     }
 
     pub(super) fn size_of(&self, slot: Slot) -> u64 {
@@ -407,7 +396,7 @@ impl<R: Stored> JobTable<R> {
 
     pub(super) fn stats(&mut self, queue: usize, now: Timestamp) -> QueueStats {
         let queue = &mut self.queues[queue];
-        let ready = queue.waiting.count_until(now.as_millis());
+        let ready = queue.waiting.counts_until([now.as_millis()]).next().unwrap_or_default();
         QueueStats {
             queue: queue.name.clone(),
             scheduled: (queue.waiting.len() - ready) as u64,
@@ -420,55 +409,39 @@ impl<R: Stored> JobTable<R> {
         }
     }
 
-    /// Lists at most `limit` stored jobs in `state` at `now`, in `browse` order.
-    pub(super) fn list(
-        &mut self,
-        queue: usize,
-        state: JobState,
-        after: Option<Cursor>,
-        order: Order,
-        now: Timestamp,
-        limit: usize,
-    ) -> Vec<TimeEntry> {
+    /// Lists jobs in `browse` order: one more than a page has. Ended jobs are not in the table.
+    pub(super) fn list(&mut self, params: &BrowseParams<'_>, now: Timestamp) -> Vec<TimeEntry> {
+        let Some(queue) = self.find_queue(params.queue) else { return Vec::new() };
         let queue = &mut self.queues[queue];
-        let (first, last) = ((i64::MIN, 0), (i64::MAX, u64::MAX));
-        let cursor = after
-            .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
+        let (first, last) = (MIN_KEY, (i64::MAX, u64::MAX));
         // Scheduled jobs follow the last due job.
         let now = (now.as_millis(), u64::MAX);
-        let index = match (state, order) {
-            (JobState::Scheduled, Order::Ascending) => {
-                let after = cursor.unwrap_or(first).max(now);
-                return queue.waiting.after(after.0, after.1).take(limit).collect();
+        let (after, before) = match params.state {
+            JobState::Scheduled => params.positions_between(now, last),
+            JobState::Ready => params.positions_between(first, now),
+            _ => params.positions_between(first, last),
+        };
+        let is_listed = |entry: &TimeEntry| after < entry.key() && entry.key() < before;
+        let limit = params.limit + 1;
+        let index = match (params.state, params.order) {
+            (JobState::Scheduled | JobState::Ready, Order::Ascending) => {
+                return queue.waiting.after(after).take_while(is_listed).take(limit).collect();
             }
-            (JobState::Scheduled, Order::Descending) => {
-                let before = cursor.unwrap_or(last);
-                let waiting = queue.waiting.before(before.0, before.1);
-                return waiting.take_while(|entry| entry.at > now.0).take(limit).collect();
-            }
-            (JobState::Ready, Order::Ascending) => {
-                let after = cursor.unwrap_or(first);
-                let waiting = queue.waiting.after(after.0, after.1);
-                return waiting.take_while(|entry| entry.at <= now.0).take(limit).collect();
-            }
-            (JobState::Ready, Order::Descending) => {
-                let before = cursor.unwrap_or(last).min(now);
-                return queue.waiting.before(before.0, before.1).take(limit).collect();
+            (JobState::Scheduled | JobState::Ready, Order::Descending) => {
+                return queue.waiting.before(before).take_while(is_listed).take(limit).collect();
             }
             (JobState::Running, _) => &queue.leased,
             (JobState::Dead, _) => &queue.dead,
             (JobState::Ended, _) => return Vec::new(),
         };
-        // The slot does not matter, because sequence numbers are unique.
+        // Sequence numbers are unique, so the slot only excludes the cursor's own job.
         let entry = |(at, seq), slot| TimeEntry { at, seq, slot };
-        match order {
+        match params.order {
             Order::Ascending => {
-                let after = entry(cursor.unwrap_or(first), Slot::MAX);
-                index.range(after..).take(limit).copied().collect()
+                index.range(entry(after, Slot::MAX)..).take(limit).copied().collect()
             }
             Order::Descending => {
-                let before = entry(cursor.unwrap_or(last), Slot::MIN);
-                index.range(..before).rev().take(limit).copied().collect()
+                index.range(..entry(before, Slot::MIN)).rev().take(limit).copied().collect()
             }
         }
     }

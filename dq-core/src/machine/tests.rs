@@ -1,7 +1,7 @@
-//! Claims with affinity, and limits on the work of one call. The behaviour suite tests the rest on
-//! the memory backend.
+//! Claims with affinity, and limits on the work of one call. Times are Unix milliseconds; due times
+//! name jobs.
 //!
-//! Times are Unix milliseconds. Due times name jobs.
+//! The behaviour suite tests the rest on the memory backend.
 
 use std::time::Duration;
 
@@ -15,10 +15,6 @@ use crate::model::{
 };
 
 const LEASE: Duration = Duration::from_secs(30);
-
-const CLAIM_AHEAD: Duration = Duration::from_millis(5);
-
-const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 fn queue_name() -> QueueName {
     QueueName::new("q").unwrap()
@@ -41,8 +37,8 @@ fn want_all() -> [Want; 1] {
 fn affinity_to(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
     Affinity {
         prefers: |job: &Job| preferred.contains(&job.due.as_millis()),
-        claim_ahead: CLAIM_AHEAD,
-        reserved_for: RESERVED_FOR,
+        claim_ahead: Duration::from_millis(5),
+        reserved_for: Duration::from_millis(100),
     }
 }
 
@@ -120,7 +116,6 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     assert_eq!(machine.stats(&queues, later)[0].running, 1);
     let stale = Lease { token: FencingToken(lease.token.0 + 1), ..lease.clone() };
     assert!(!machine.end_lease(&stale));
-    assert_eq!(machine.stats(&queues, later)[0].running, 1);
     machine.take_hints();
     assert!(machine.end_lease(&lease) && !machine.end_lease(&lease));
     assert_eq!(machine.take_hints(), [(queue_name(), Timestamp::from_millis(10))]);
@@ -129,77 +124,59 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     assert_eq!(machine.stats(&queues, later)[0].ready, 1);
 }
 
-fn machine_with_many(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>) {
+/// Schedules jobs, each pinned for a second after its end, and purges them. Returns the machine, the
+/// jobs and the numbers of jobs that each call removed.
+fn purged(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>, Vec<u64>) {
     let mut machine = Machine::new(HistoryLimits::all(history));
-    let jobs: Vec<_> = (0..jobs)
-        .map(|number| {
-            let id = JobId::from_bytes([number.to_be_bytes(); 8].concat().try_into().unwrap());
-            NewJob::new(id, queue_name(), Timestamp::EPOCH, Default::default())
-        })
-        .collect();
+    let jobs = (0..jobs).map(|number| {
+        let id = JobId::from_bytes([number.to_be_bytes(); 8].concat().try_into().unwrap());
+        NewJob::new(id, queue_name(), Timestamp::EPOCH, Default::default())
+    });
+    let jobs: Vec<_> = jobs.collect();
     for job in &jobs {
         let job = job.clone().remember(Duration::from_secs(1));
         assert!(machine.schedule(job, (), Timestamp::EPOCH).is_stored());
     }
-    (machine, jobs)
-}
-
-fn purge(machine: &mut Machine) -> Vec<u64> {
     let mut steps = Vec::new();
     loop {
         let purge = Operation::Purge { queue: &queue_name() };
         let OperateReport { affected, more } = machine.operate(purge, Timestamp::EPOCH);
         steps.push(affected);
         if !more {
-            return steps;
+            return (machine, jobs, steps);
         }
     }
 }
 
 #[test]
 fn a_purge_takes_steps_of_a_thousand_jobs() {
-    let (mut machine, _) = machine_with_many(2_500, HistoryLimit::OFF);
-    assert_eq!(purge(&mut machine), [1_000, 1_000, 500]);
+    let (machine, _, steps) = purged(2_500, HistoryLimit::OFF);
+    assert_eq!(steps, [1_000, 1_000, 500]);
     assert!(machine.is_empty());
 }
 
 #[test]
-fn pins_that_end_at_once_are_dropped_by_many_calls_and_count_no_more() {
-    let (mut machine, jobs) = machine_with_many(1_000, HistoryLimit::OFF);
-    purge(&mut machine);
-    let later = Timestamp::EPOCH + Duration::from_secs(1);
-    let mut before = machine.snapshot().pins.len();
-    assert_eq!(before, 1_000);
-    for job in jobs.into_iter().rev() {
-        assert!(machine.schedule(job, (), later).is_stored(), "its pin has ended");
-        let left = machine.snapshot().pins.len();
-        assert!(left + 16 >= before, "one call dropped {}", before - left);
-        before = left;
-    }
-    assert_eq!(before, 0);
-}
-
-#[test]
-fn ended_jobs_that_become_too_old_at_once_are_dropped_by_many_calls_and_not_shown() {
-    let limit = HistoryLimit::new(10_000, Duration::from_secs(1));
-    let (mut machine, jobs) = machine_with_many(1_000, limit);
-    purge(&mut machine);
+fn pins_and_ended_jobs_that_expire_at_once_are_hidden_and_dropped_by_many_calls() {
+    let (mut machine, jobs, _) = purged(1_000, HistoryLimit::new(10_000, Duration::from_secs(1)));
     let later = Timestamp::EPOCH + Duration::from_millis(1_001);
-    let mut before = machine.snapshot().ended.len();
-    assert_eq!(before, 1_000);
     let shown = |machine: &mut Machine| {
         let queue = queue_name();
         let ended = BrowseParams::new(&queue, JobState::Ended).limit(10_000);
         machine.browse(ended, later).jobs.len()
     };
-    assert_eq!(shown(&mut machine), 0);
-    for (ended, job) in (1..).zip(jobs.iter().take(100)) {
-        assert!(machine.schedule(job.clone(), (), later).is_stored(), "it is not in the history");
+    let kept = |machine: &Machine| {
+        let snapshot = machine.snapshot();
+        [snapshot.pins.len(), snapshot.ended.len()]
+    };
+    let mut before = kept(&machine);
+    assert_eq!((before, shown(&mut machine)), ([1_000, 1_000], 0));
+    for (ended, job) in (1..).zip(jobs.into_iter().take(100)) {
+        assert!(machine.schedule(job, (), later).is_stored(), "neither pinned nor in the history");
         machine.operate(Operation::Purge { queue: &queue_name() }, later);
         assert_eq!(shown(&mut machine), ended);
-        let left = machine.snapshot().ended.len();
-        assert!(left + 16 >= before, "one call dropped {}", before - left);
+        let left = kept(&machine);
+        assert!(left.iter().zip(before).all(|(left, before)| left + 16 >= before), "{left:?}");
         before = left;
     }
-    assert_eq!(before, 100, "those that have ended now");
+    assert_eq!(before, [0, 100], "no pin, and the jobs that have ended now");
 }

@@ -7,19 +7,17 @@ use serde::de::DeserializeOwned;
 use super::Headers;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The content type of all payloads, also of those without the header.
+/// The content type of all payloads, with or without the header.
 const JSON: &str = "application/json";
 
 /// Encodes a payload as JSON, which needs no content type.
 pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
-    match serde_json::to_vec(payload) {
-        Ok(bytes) => Ok(bytes.into()),
-        Err(error) => Err(Error::new(
-            ErrorKind::Codec,
-            format!("{} does not encode as JSON: {error}", std::any::type_name::<T>()),
-        )
-        .source(error)),
-    }
+    let bytes = serde_json::to_vec(payload).map_err(|error| {
+        let name = std::any::type_name::<T>();
+        Error::new(ErrorKind::Codec, format!("{name} does not encode as JSON: {error}"))
+            .source(error)
+    })?;
+    Ok(bytes.into())
 }
 
 /// Decodes a JSON payload. The error says what was expected.
@@ -33,8 +31,7 @@ pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> 
     serde_json::from_slice(payload).map_err(|error| without_values(&error))
 }
 
-/// Starts of serde's own messages. They read `START VALUE, expected WHAT`, or end with "there are
-/// no fields" or "variants", so the value never follows the last `, expected `. Other authors'
+/// Starts of serde's own messages, which have no value after the last `, expected `. Other authors'
 /// messages may have the value anywhere.
 const OWN_MESSAGES: [&str; 5] = [
     "invalid type: ",
@@ -53,17 +50,16 @@ fn without_values(error: &serde_json::Error) -> String {
     let is_own = OWN_MESSAGES.iter().any(|begin| text.starts_with(begin));
     // The last match, because the value before it may contain these words too.
     let expected = text.rsplit_once(", expected ").map(|(_, expected)| expected);
-    match expected.filter(|expected| is_own && !expected.contains("`, there are no ")) {
-        Some(expected) => format!("expected {expected}"),
-        None => {
-            let name = text.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
-            let what = match name {
-                Some((name, _)) => format!("missing field `{name}`"),
-                None => "an invalid value".to_owned(),
-            };
-            format!("{what} at line {} column {}", error.line(), error.column())
-        }
+    // Without any fields, serde says so after the value.
+    if let Some(expected) = expected.filter(|text| is_own && !text.contains("`, there are no ")) {
+        return format!("expected {expected}");
     }
+    let name = text.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
+    let what = match name {
+        Some((name, _)) => format!("missing field `{name}`"),
+        None => "an invalid value".to_owned(),
+    };
+    format!("{what} at line {} column {}", error.line(), error.column())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Number of buckets between a duration and its double.
 const PER_OCTAVE: u64 = 4;
 
-/// Duration counts in fixed buckets, so that histograms from several runners add up.
+/// Counts of durations in fixed buckets, so that several runners' histograms add up.
 ///
 /// Durations are whole milliseconds: exact up to 7 ms, then in buckets no wider than a quarter of
 /// their lower bound. The last bucket starts at 2^32 ms (49 days).
@@ -18,16 +18,11 @@ pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// A non-empty bucket of a [`Histogram`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HistogramBucket {
-    /// The bucket's shortest duration.
-    pub from: Duration,
-    /// The next bucket's shortest duration; `Duration::MAX` for the last one.
-    pub to: Duration,
-    /// Number of durations.
-    pub count: u64,
+/// A non-empty bucket of a [`Histogram`]. The last one has no end; its durations are its lower bound.
+pub(crate) struct Bucket {
+    pub(crate) middle: Duration,
+    longest: Duration,
+    pub(crate) count: u64,
 }
 
 impl Histogram {
@@ -58,42 +53,35 @@ impl Histogram {
     }
 
     /// Returns the quantile (0.99 for the 99th percentile), rounded up to its bucket's longest
-    /// duration.
-    ///
-    /// In whole milliseconds. The last bucket has no end and gives its lower bound. `None` if
-    /// nothing was counted.
+    /// duration; `None` if nothing was counted.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0);
-        let mut seen = 0;
-        self.buckets().find_map(|bucket| {
-            seen = u64::saturating_add(seen, bucket.count);
-            let longest = bucket.to.saturating_sub(Duration::from_millis(1));
-            (seen as f64 >= rank)
-                .then(|| if bucket.to == Duration::MAX { bucket.from } else { longest })
-        })
+        let mut seen = 0_u64;
+        let reaches_rank = |bucket: &Bucket| {
+            seen = seen.saturating_add(bucket.count);
+            seen as f64 >= rank
+        };
+        self.buckets().find(reaches_rank).map(|bucket| bucket.longest)
     }
 
     /// Returns the mean, from each bucket's middle; `None` if nothing was counted.
     pub fn mean(&self) -> Option<Duration> {
-        let middle = |bucket: &HistogramBucket| match bucket.to {
-            Duration::MAX => bucket.from.as_secs_f64(),
-            to => (bucket.from + to).as_secs_f64() / 2.0,
-        };
-        let sum: f64 = self.buckets().map(|bucket| middle(&bucket) * bucket.count as f64).sum();
-        let count = self.count();
+        let times = self.buckets().map(|bucket| bucket.middle.as_secs_f64() * bucket.count as f64);
+        let (sum, count): (f64, _) = (times.sum(), self.count());
         (count > 0).then(|| Duration::from_secs_f64(sum / count as f64))
     }
 
     /// Iterates over non-empty buckets in ascending order.
-    pub fn buckets(&self) -> impl Iterator<Item = HistogramBucket> {
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = Bucket> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counts.map(|(bucket, count)| HistogramBucket {
-            from: Duration::from_millis(lower_bound(bucket)),
-            to: match bucket + 1 {
-                Self::BUCKETS => Duration::MAX,
-                next => Duration::from_millis(lower_bound(next)),
-            },
-            count: *count,
+        counts.map(|(bucket, count)| {
+            let from = Duration::from_millis(lower_bound(bucket));
+            let width = match bucket + 1 {
+                Self::BUCKETS => 0,
+                next => lower_bound(next) - lower_bound(bucket),
+            };
+            let longest = from + Duration::from_millis(width.saturating_sub(1));
+            Bucket { middle: from + Duration::from_millis(width) / 2, longest, count: *count }
         })
     }
 
@@ -108,8 +96,8 @@ impl Histogram {
     }
 }
 
-/// Returns a duration's bucket. Below [`PER_OCTAVE`], it is the duration itself. Above, the highest
-/// bit's position and the next two bits make it.
+/// Returns a duration's bucket: the duration itself below [`PER_OCTAVE`], else computed from the
+/// highest bit's position and the next two bits.
 fn bucket_of(millis: u64) -> usize {
     let bucket = match millis.checked_ilog2() {
         None | Some(0 | 1) => millis,
@@ -186,7 +174,8 @@ mod tests {
         assert_eq!(Histogram::default().quantile(0.5), None);
         let mut longest = Histogram::default();
         longest.record(Duration::MAX);
-        assert_eq!(longest.quantile(0.5), Some(Duration::from_millis(1 << 32)));
+        let last = Some(Duration::from_millis(1 << 32));
+        assert_eq!((longest.quantile(0.5), longest.mean()), (last, last));
     }
 
     #[test]

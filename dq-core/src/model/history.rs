@@ -49,8 +49,6 @@ impl HistoryLimits {
     }
 
     /// Sets the default limit unless one is set.
-    ///
-    /// A store with an expensive history passes [`HistoryLimit::OFF`].
     pub fn or_default(mut self, limit: HistoryLimit) -> Self {
         self.default.get_or_insert(limit);
         self
@@ -58,8 +56,7 @@ impl HistoryLimits {
 
     /// Returns the configured limit for a queue, if any.
     ///
-    /// A store shared by several programs must not treat `None` as [`HistoryLimit::OFF`], or it
-    /// deletes the others' history.
+    /// A store shared by several programs must not treat `None` as [`HistoryLimit::OFF`].
     pub fn get(&self, queue: &QueueName) -> Option<HistoryLimit> {
         self.queues.get(queue).copied().or(self.default)
     }

@@ -17,13 +17,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A job id: 16 bytes, written as a UUID.
 ///
-/// Generated ids have version 7 and ascend in time. Ids derived from an occurrence, a message, an
-/// idempotency key or the like have version 5. A late job that is moved gets version 8. Java
-/// clients use arbitrary bytes.
+/// Generated ids have version 7 and ascend in time; derived ids, such as an occurrence's, version 5;
+/// moved late jobs, version 8. Java clients use arbitrary bytes.
 ///
-/// An id names one job for ever. Scheduling a stored id changes nothing, so you can repeat a call
-/// after losing its result. If the job ended in between, it runs again, unless its id is
-/// [pinned](NewJob::remember) or in the history.
+/// Scheduling a stored id changes nothing, so you can repeat a call after losing its result. If the job
+/// ended in between, it runs again, unless its id is [pinned](NewJob::remember) or in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(Uuid);
@@ -181,8 +179,7 @@ impl Job {
 
     /// Returns the escalation step, from 0; always 0 for other jobs.
     ///
-    /// Ended jobs and listings without payloads show 0, because stores keep the step with the
-    /// payload.
+    /// Ended jobs and listings without payloads show 0.
     pub fn step(&self) -> u32 {
         self.headers.get(Headers::STEP).and_then(|step| step.parse().ok()).unwrap_or(0)
     }
@@ -350,8 +347,7 @@ impl JobView {
 
     /// Returns the attempt, from 1, that failed with [`last_error`](Self::last_error).
     ///
-    /// If the last failed attempt killed the job, its error is the reason of death, and this
-    /// returns the attempt before it.
+    /// An attempt that killed the job has its error in the reason of death instead.
     pub fn last_error_attempt(&self) -> Option<u32> {
         self.last_error.as_ref()?;
         let is_death = self.death().is_some_and(DeadKind::is_failed_attempt);

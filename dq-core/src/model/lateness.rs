@@ -29,18 +29,14 @@ const WHOLE: u32 = 100_000;
 pub struct LatenessObjective {
     /// The share in thousandths of a percent, so that comparisons are exact.
     share: u32,
+    /// Jobs must start less than this after their due time.
     within: Duration,
 }
 
 impl LatenessObjective {
-    /// Returns the time limit; a start this long after the due time is late.
+    /// Returns the first lateness that is too late.
     pub const fn within(self) -> Duration {
         self.within
-    }
-
-    /// Returns the share of jobs that must start in time, in percent.
-    pub fn percent(self) -> f64 {
-        f64::from(self.share) / 1_000.0
     }
 
     /// Returns whether a start this long after the due time is late.
@@ -48,7 +44,7 @@ impl LatenessObjective {
         lateness >= self.within
     }
 
-    /// Returns whether too few jobs were in time. Without any jobs, the objective is not missed.
+    /// Returns whether too few jobs were in time.
     fn is_missed(self, in_time: u64, late: u64) -> bool {
         let all = u128::from(in_time) + u128::from(late);
         u128::from(in_time) * u128::from(WHOLE) < all * u128::from(self.share)
@@ -57,8 +53,9 @@ impl LatenessObjective {
 
 impl fmt::Display for LatenessObjective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let within = humantime::format_duration(self.within);
-        write!(f, "{}% < {within}", self.percent())
+        let (percent, within) =
+            (f64::from(self.share) / 1_000.0, humantime::format_duration(self.within));
+        write!(f, "{percent}% < {within}")
     }
 }
 
@@ -74,18 +71,19 @@ impl FromStr for LatenessObjective {
 }
 
 fn parse(text: &str) -> Result<LatenessObjective, String> {
-    let (share, within) = text.split_once('<').ok_or("it has no '<'")?;
-    let share = share.trim_end().strip_suffix('%').ok_or("the share does not end with '%'")?.trim();
-    let number = || format!("{share:?} is not a number with at most three decimals");
-    let (whole, decimals) = share.split_once('.').unwrap_or((share, "0"));
-    let is_number = |text: &str, max| {
-        (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    let (percent, within) = text.split_once('<').ok_or("it has no '<'")?;
+    let percent =
+        percent.trim_end().strip_suffix('%').ok_or("the share does not end with '%'")?.trim();
+    let (whole, decimals) = percent.split_once('.').unwrap_or((percent, "0"));
+    let is_digits = |text: &str| {
+        (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
     };
-    if !is_number(whole, 3) || !is_number(decimals, 3) {
-        return Err(number());
-    }
-    let thousandths = format!("{whole}{decimals:0<3}").parse::<u32>().map_err(|_| number())?;
-    if !(1..=WHOLE).contains(&thousandths) {
+    // Up to six digits always fit.
+    let share = format!("{whole}{decimals:0<3}").parse();
+    let Some(share) = share.ok().filter(|_| is_digits(whole) && is_digits(decimals)) else {
+        return Err(format!("{percent:?} is not a number with at most three decimals"));
+    };
+    if !(1..=WHOLE).contains(&share) {
         return Err("the share must be more than 0% and at most 100%".to_owned());
     }
     let within = within.trim();
@@ -94,7 +92,7 @@ fn parse(text: &str) -> Result<LatenessObjective, String> {
     if within < Duration::from_millis(1) {
         return Err("the time is less than 1ms".to_owned());
     }
-    Ok(LatenessObjective { share: thousandths, within })
+    Ok(LatenessObjective { share, within })
 }
 
 impl TryFrom<String> for LatenessObjective {
@@ -172,29 +170,30 @@ impl LatenessCause {
 
     /// Returns why due jobs do not start; `None` if no known cause applies.
     pub fn of(facts: &LatenessFacts) -> Option<Self> {
-        let exceeds = |time: Option<Duration>| {
+        let is_too_long = |time: Option<Duration>| {
             time.zip(facts.within).is_some_and(|(time, within)| time >= within)
         };
+        let has_no_free_slot = facts.free_slots == Some(0) && !facts.incomplete;
         if facts.paused {
-            return Some(Self::Paused);
-        }
-        if facts.runners == Some(0) {
+            Some(Self::Paused)
+        } else if facts.runners == Some(0) {
             // A runner that could not announce all its queues may serve this one.
-            return (!facts.incomplete).then_some(Self::NoRunner);
-        }
-        if facts.free_slots == Some(0) && !facts.incomplete {
+            (!facts.incomplete).then_some(Self::NoRunner)
+        } else if has_no_free_slot {
             let slots = u32::try_from(facts.slots).unwrap_or(u32::MAX).max(1);
-            // Average time until a slot frees.
-            let until_free = facts.run_time.map(|run_time| run_time / slots);
-            // If no job has ended for minutes, jobs run longer, unless other queues have the slots.
-            let hangs = facts.run_time.is_none() && facts.running >= facts.slots;
-            let is_slow = exceeds(until_free) || facts.within.is_some() && hangs;
-            return Some(if is_slow { Self::HandlersSlow } else { Self::SlotsFull });
+            let is_slow = match facts.run_time {
+                // On average, a slot frees in this time.
+                Some(run_time) => is_too_long(Some(run_time / slots)),
+                // No job has ended for minutes, so jobs run longer, unless other queues' jobs have
+                // the slots.
+                None => facts.within.is_some() && facts.running >= facts.slots,
+            };
+            Some(if is_slow { Self::HandlersSlow } else { Self::SlotsFull })
+        } else if is_too_long(facts.claim_time) {
+            Some(Self::StoreSlow)
+        } else {
+            is_too_long(facts.skew).then_some(Self::ClockSkew)
         }
-        if exceeds(facts.claim_time) {
-            return Some(Self::StoreSlow);
-        }
-        exceeds(facts.skew).then_some(Self::ClockSkew)
     }
 }
 
@@ -215,7 +214,7 @@ impl fmt::Display for LatenessCause {
 /// Facts about a late queue, for [`LatenessCause::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatenessFacts {
-    /// How late a job may start. Without an objective, no cause of time applies.
+    /// The objective's time limit. Without it, no time counts as too long.
     pub within: Option<Duration>,
     /// Whether the queue is paused.
     pub paused: bool,
@@ -247,7 +246,7 @@ pub struct LatenessCounts {
     pub in_time: u64,
     /// Jobs that started late.
     pub late: u64,
-    /// The cause of most late starts; `None` if no cause was observed.
+    /// The cause of most late starts, if known.
     #[serde(default, deserialize_with = "known_cause", skip_serializing_if = "Option::is_none")]
     pub cause: Option<LatenessCause>,
 }
@@ -290,20 +289,19 @@ pub struct LatenessStatus {
     pub counts: LatenessCounts,
     /// Late jobs that still wait. They count as late starts.
     pub waiting: u64,
-    /// What hinders the waiting jobs if known, or else the cause of most late starts. `None` if no
-    /// cause was observed.
+    /// The cause that delays the waiting jobs if known, else the cause of most late starts.
     pub cause: Option<LatenessCause>,
 }
 
 impl LatenessStatus {
-    /// Creates a status; `hindrance` delays the waiting jobs.
+    /// Creates a status; `present_cause` delays the waiting jobs.
     pub fn new(
         queue: QueueName,
         counts: LatenessCounts,
         waiting: u64,
-        hindrance: Option<LatenessCause>,
+        present_cause: Option<LatenessCause>,
     ) -> Self {
-        let cause = hindrance.filter(|_| waiting > 0).or(counts.cause);
+        let cause = present_cause.filter(|_| waiting > 0).or(counts.cause);
         Self { queue, counts, waiting, cause }
     }
 
@@ -337,19 +335,16 @@ mod tests {
 
     #[test]
     fn objectives_are_read_and_written() {
-        for (text, written, percent, millis) in [
-            ("99% < 100ms", "99% < 100ms", 99.0, 100),
-            ("99.9%<1s", "99.9% < 1s", 99.9, 1_000),
-            ("  50 %  <  1m 30s ", "50% < 1m 30s", 50.0, 90_000),
-            ("99.999% < 1ms", "99.999% < 1ms", 99.999, 1),
-            ("0.001% < 1s", "0.001% < 1s", 0.001, 1_000),
+        for (text, written, share, millis) in [
+            ("99% < 100ms", "99% < 100ms", 99_000, 100),
+            ("  50.5 %  <  1m 30s ", "50.5% < 1m 30s", 50_500, 90_000),
+            ("99.999%<1ms", "99.999% < 1ms", 99_999, 1),
+            ("0.001% < 1s", "0.001% < 1s", 1, 1_000),
         ] {
             let objective = objective(text);
+            let within = Duration::from_millis(millis);
+            assert_eq!(objective, LatenessObjective { share, within });
             assert_eq!(objective.to_string(), written);
-            assert_eq!(objective.percent(), percent);
-            assert_eq!(objective.within(), Duration::from_millis(millis));
-            let json = serde_json::to_string(&objective).unwrap();
-            assert_eq!(serde_json::from_str::<LatenessObjective>(&json).unwrap(), objective);
         }
     }
 
@@ -362,32 +357,26 @@ mod tests {
             ("0% < 1s", "more than 0%"),
             ("100.001% < 1s", "at most 100%"),
             ("99.9999% < 1s", "three decimals"),
-            ("-1% < 1s", "not a number"),
+            ("+1% < 1s", "not a number"),
             ("1e1% < 1s", "not a number"),
             (".5% < 1s", "not a number"),
             ("% < 1s", "not a number"),
-            ("99% < ", "not a time"),
             ("99% < 100", "not a time"),
-            ("99% < 0s", "less than 1ms"),
             ("99% < 999us", "less than 1ms"),
         ] {
-            let error = text.parse::<LatenessObjective>().unwrap_err();
-            assert_eq!(error.kind(), crate::ErrorKind::InvalidInput);
-            let all = format!("{error}");
-            assert!(all.contains(problem) && all.contains(&format!("{text:?}")), "{text}: {all}");
-            assert!(error.remedy_text().unwrap().contains("99% < 100ms"));
+            let error = text.parse::<LatenessObjective>().unwrap_err().to_string();
+            for needle in [&format!("invalid input: {text:?}"), problem, "\"99% < 100ms\""] {
+                assert!(error.contains(needle), "{text}: {error}");
+            }
         }
     }
 
     #[test]
     fn a_share_is_compared_exactly() {
         let objective = objective("99% < 100ms");
-        assert!(!objective.is_missed(0, 0));
-        assert!(!objective.is_missed(99, 1));
+        assert!(!objective.is_missed(0, 0) && !objective.is_missed(99, 1));
         assert!(objective.is_missed(98, 1));
-        assert!(objective.is_missed(0, 1));
         assert!(objective.is_missed(u64::MAX / 2, u64::MAX));
-        assert!(!"100% < 1s".parse::<LatenessObjective>().unwrap().is_missed(u64::MAX, 0));
         assert!(objective.is_late(Duration::from_millis(100)));
         assert!(!objective.is_late(Duration::from_millis(99)));
     }
@@ -411,12 +400,10 @@ mod tests {
         let full = LatenessFacts { free_slots: Some(0), ..well };
         let slow = LatenessFacts { run_time: millis(800), ..full };
         let nobody = LatenessFacts { runners: Some(0), free_slots: Some(0), slots: 0, ..well };
-        let unknown = LatenessFacts { runners: None, free_slots: None, slots: 0, ..well };
         let away = LatenessFacts { claim_time: millis(100), ..well };
         let skewed = LatenessFacts { skew: millis(100), ..well };
         for (facts, cause) in [
             (well, None),
-            (LatenessFacts::default(), None),
             (full, Some(SlotsFull)),
             (slow, Some(HandlersSlow)),
             // One of eight slots frees every 99.9 ms.
@@ -432,55 +419,17 @@ mod tests {
             (nobody, Some(NoRunner)),
             (LatenessFacts { within: None, ..nobody }, Some(NoRunner)),
             (LatenessFacts { incomplete: true, ..nobody }, None),
-            (unknown, None),
-            (LatenessFacts { paused: true, ..unknown }, Some(Paused)),
+            (LatenessFacts { runners: None, free_slots: None, slots: 0, ..well }, None),
             (LatenessFacts { paused: true, ..nobody }, Some(Paused)),
-            (LatenessFacts { paused: true, ..slow }, Some(Paused)),
             (away, Some(StoreSlow)),
             (LatenessFacts { claim_time: millis(99), ..well }, None),
-            (LatenessFacts { within: None, ..away }, None),
             (LatenessFacts { skew: millis(1_000), ..away }, Some(StoreSlow)),
             (LatenessFacts { free_slots: Some(0), ..away }, Some(SlotsFull)),
             (skewed, Some(ClockSkew)),
             (LatenessFacts { within: None, ..skewed }, None),
-            (LatenessFacts { skew: None, ..skewed }, None),
         ] {
             assert_eq!(LatenessCause::of(&facts), cause, "{facts:?}");
         }
-    }
-
-    #[test]
-    fn counts_of_runners_add_up_and_the_most_frequent_cause_stays() {
-        let (own, other) = (objective("99% < 100ms"), objective("90% < 1s"));
-        let counts =
-            |objective, in_time, late, cause| LatenessCounts { objective, in_time, late, cause };
-        let all = [
-            counts(own, 10, 1, Some(LatenessCause::StoreSlow)),
-            counts(other, 1_000, 1_000, Some(LatenessCause::ClockSkew)),
-            counts(own, 5, 7, Some(LatenessCause::SlotsFull)),
-            counts(own, 5, 0, None),
-        ];
-        let sum = LatenessCounts::sum(own, &all);
-        assert_eq!(sum, counts(own, 20, 8, Some(LatenessCause::SlotsFull)));
-    }
-
-    #[test]
-    fn what_waits_counts_as_late_and_its_hindrance_comes_first() {
-        let queue = QueueName::new("Q").unwrap();
-        let mut counts = LatenessCounts::new(objective("50% < 1s"));
-        (counts.in_time, counts.late) = (3, 1);
-        counts.cause = Some(LatenessCause::SlotsFull);
-        let status = |waiting| {
-            LatenessStatus::new(queue.clone(), counts, waiting, Some(LatenessCause::Paused))
-        };
-        assert!(!status(0).is_missed() && !status(2).is_missed() && status(3).is_missed());
-        assert_eq!(status(0).cause, Some(LatenessCause::SlotsFull));
-        assert_eq!(status(3).cause, Some(LatenessCause::Paused));
-        assert_eq!(
-            status(3).to_string(),
-            "the objective is 50% < 1s; of 4 starts in the last hour 1 were late, and 3 late jobs \
-             wait"
-        );
     }
 
     #[test]

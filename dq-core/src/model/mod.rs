@@ -21,7 +21,7 @@ pub use backoff::Backoff;
 pub use conflict::{OnConflict, OnRunning};
 pub use dead::{DeadKind, DeadReason, truncate_message};
 pub use headers::Headers;
-pub use histogram::{Histogram, HistogramBucket};
+pub use histogram::Histogram;
 pub use history::{HistoryLimit, HistoryLimits};
 pub use job::{Ended, Ending, Job, JobId, JobRef, JobState, JobView, NewJob, Target};
 pub use key::JobKey;

@@ -123,8 +123,8 @@ impl Due {
 
     /// Checks that the due time is not before the epoch and at most `horizon` after `now`.
     ///
-    /// Also refuses 1970, because current Unix seconds taken for milliseconds fall into January
-    /// 1970. Exceptions: [`Timestamp::EPOCH`], and any time while `now` is before 1971.
+    /// Also refuses 1970, where current Unix seconds taken for milliseconds fall, except
+    /// [`Timestamp::EPOCH`], or if `now` is before 1971.
     ///
     /// # Errors
     /// `InvalidInput` if the due time is out of range.
@@ -249,23 +249,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fractions_of_a_millisecond_round_up() {
-        let at = Timestamp::from_millis(10) + Duration::from_micros(1);
-        assert_eq!(at.as_millis(), 11);
-        let from_clock = Timestamp::from(UNIX_EPOCH + Duration::from_nanos(1_000_001));
-        assert_eq!(from_clock.as_millis(), 2);
+    fn fractions_of_a_millisecond_round_up_and_text_is_rfc3339() {
+        assert_eq!((Timestamp(10) + Duration::from_micros(1)).as_millis(), 11);
+        assert_eq!(Timestamp::from(UNIX_EPOCH + Duration::from_nanos(1_000_001)).as_millis(), 2);
+        assert_eq!(Timestamp(1_700_000_000_123).to_string(), "2023-11-14T22:13:20.123Z");
+        assert_eq!(Timestamp(-3).to_string(), "-3ms");
     }
 
     #[test]
     fn seconds_in_place_of_milliseconds_are_refused() {
-        let now = Timestamp::from_millis(1_700_000_000_000);
-        let check = |millis, now| Due::At(Timestamp::from_millis(millis)).validate(now, 1.days());
+        let now = Timestamp(1_700_000_000_000);
+        let check = |millis, now| Due::At(Timestamp(millis)).validate(now, 1.days());
         for seconds in [1, 1_700_000_000, START_OF_1971.0 - 1] {
             assert!(check(seconds, now).is_err(), "{seconds}");
-            assert!(
-                check(seconds, Timestamp::from_millis(seconds)).is_ok(),
-                "a clock without date"
-            );
+            assert!(check(seconds, Timestamp(seconds)).is_ok(), "a clock without date");
         }
         for valid in [0, START_OF_1971.0, 1_600_000_000_000] {
             assert!(check(valid, now).is_ok(), "{valid}");
@@ -273,10 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_made_from_each_usual_integer() {
-        let quarter = Duration::from_secs(900);
-        assert_eq!([15.minutes(), 15u8.minutes(), 15u16.minutes(), 15u32.minutes()], [quarter; 4]);
-        assert_eq!([15u64.minutes(), 15usize.minutes(), 15i64.minutes()], [quarter; 3]);
+    fn durations_saturate() {
         assert_eq!(u64::MAX.days(), Duration::from_secs(u64::MAX));
     }
 
@@ -284,12 +278,5 @@ mod tests {
     #[should_panic(expected = "a duration cannot be negative, and -5 is")]
     fn a_negative_number_of_days_is_no_duration() {
         let _ = (-5).days();
-    }
-
-    #[test]
-    fn displays_as_rfc3339() {
-        let at = Timestamp::from_millis(1_700_000_000_123);
-        assert_eq!(at.to_string(), "2023-11-14T22:13:20.123Z");
-        assert_eq!(Timestamp::from_millis(-3).to_string(), "-3ms");
     }
 }

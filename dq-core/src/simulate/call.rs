@@ -43,22 +43,17 @@ impl Dq {
     /// Simulates the pending jobs and schedules of all queues on a virtual clock, from now to the
     /// end of the window.
     ///
-    /// It shows how late jobs start, how large each queue's backlog grows, and when it drains. It
-    /// calls no handler and changes nothing in the store. After the window, the remaining jobs are
-    /// played to their end.
+    /// It shows how late jobs start, how large each queue's backlog grows, and when it drains. It calls
+    /// no handler and changes nothing in the store. Jobs left at the end of the window are played too.
     ///
     /// Run times and concurrency come from the runners announced now, unless you set them.
     ///
-    /// A simulation knows due times, run times, slots, and the catch-up, overlap and jitter of
-    /// schedules. It leaves out:
+    /// A simulation leaves out:
     /// - failures: each job runs once, without retries, further steps, timeouts and lost leases;
     /// - decisions: guards, late policies, and jobs that handlers schedule or cancel;
     /// - a runner's limit over all queues: each queue has all its slots;
-    /// - running jobs, whose slots count as free, and stores being drained;
-    /// - time in the store and the network, including locks.
-    ///
-    /// An occurrence that waits for an earlier one starts right after it. In reality, the schedule
-    /// job checks every second to every minute.
+    /// - running jobs, which leave their slots free, and stores being drained;
+    /// - time in the store and the network, and between an occurrence and a waiting next one.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};
@@ -96,16 +91,14 @@ impl Simulation {
     setters!(
         /// Each job is played this many times, 1 to 1,000. Default 1.
         load: u32,
-        /// It limits the number of jobs to play; with more, the simulation returns an error. Default
-        /// 1,000,000. Each job takes up to about 100 bytes. A job counts each time it is played, and
-        /// so does a skipped occurrence.
+        /// With more jobs to play, the simulation returns an error. Default 1,000,000. A job counts
+        /// each time it is played, and so does a skipped occurrence.
         max_jobs: u64,
     );
 
     optional_setters!(
-        /// The window may begin in the future, for example in a night with a clock change. Earlier
-        /// jobs count as done by then. By default, it begins now, with overdue jobs as its first
-        /// backlog.
+        /// The window may begin in the future; earlier jobs count as done by then. By default, it begins
+        /// now, with overdue jobs as its first backlog.
         start: Timestamp,
         /// It is for queues without an announced runner.
         default_concurrency: u64,
@@ -208,7 +201,7 @@ impl Simulation {
             queues.entry(queue.clone()).or_default();
         }
         let announced = self.dq.announced_work().await?;
-        let (mut models, mut unknown) = (Vec::new(), Vec::new());
+        let (mut models, mut unknown_queues) = (Vec::new(), Vec::new());
         for (queue, paused) in queues.into_iter().filter(|(queue, _)| !queue.is_reserved()) {
             let schedules = schedules.remove(&queue).unwrap_or_default();
             let (keys, schedules): (Vec<_>, Vec<_>) = schedules.into_iter().unzip();
@@ -225,19 +218,19 @@ impl Simulation {
                 .or_else(|| RunTimes::measured(&announced?.run_time))
                 .or(self.default_run_time.map(RunTimes::Fixed));
             let (Some(slots), Some(run_times)) = (slots, run_times) else {
-                unknown.push(queue.to_string());
+                unknown_queues.push(queue.to_string());
                 continue;
             };
             let concurrency = if paused { 0 } else { slots };
             models.push(QueueModel { queue, concurrency, run_times, pending, schedules });
         }
-        if unknown.is_empty() {
+        if unknown_queues.is_empty() {
             return Ok(models);
         }
         let message = format!(
             "concurrency or run times are not known for: {}; no announced runner serves the queue, \
              or no job of it has run in the last five minutes",
-            unknown.join(", ")
+            unknown_queues.join(", ")
         );
         Err(Error::invalid(message)
             .remedy("set default_concurrency and default_run_time, or those of each queue"))
@@ -253,6 +246,7 @@ impl IntoFuture for Simulation {
     }
 }
 
+/// The parameters and counts of copying a store.
 struct Copied {
     now: Timestamp,
     window: Window,
@@ -285,8 +279,7 @@ impl Copied {
         (has_next || !model.missed.is_empty()).then_some(model)
     }
 
-    /// Copies a queue's pending jobs due in the window. `schedules` maps job keys to schedule
-    /// positions.
+    /// Copies a queue's pending jobs due in the window. `schedules` maps keys to schedule positions.
     async fn pending(
         &mut self,
         dq: &Dq,

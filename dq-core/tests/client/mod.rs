@@ -4,6 +4,7 @@ mod bulk;
 mod filter;
 mod repeat;
 mod simulate;
+mod third_party;
 
 use std::sync::Arc;
 

@@ -22,8 +22,6 @@
 //! Two concurrent imports from one source finish each other's work. If step 4 finds that the other
 //! import has finished an entry, it cancels the job it just parked, unless the other one released
 //! that very job. A kill at this point leaves a parked job, so run one import at a time.
-//!
-//! Jobs that exceed the target's [`Limits`](crate::Limits) stay in the source.
 
 mod report;
 mod source;
@@ -49,7 +47,8 @@ const PARK_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// A preview counts at most this many resumable entries.
 const MAX_RESUMABLE: usize = 1_000;
 
-/// Scans in a row that may take nothing. High, because fast consumers of the source win several scans in a row by chance.
+/// Scans in a row that may take nothing. High, because fast consumers of the source win several by
+/// chance.
 const MAX_FAILED_SCANS: u32 = 100;
 
 /// One import.
@@ -351,15 +350,12 @@ fn new_job(id: JobId, job: &ImportJob, due: Due) -> NewJob {
 impl Dq {
     /// Moves all jobs from another store into this one, each exactly once.
     ///
-    /// [`import`](self) describes the steps and how they resume. The import ends when the source
-    /// only has entries that cannot be imported. Jobs that others add meanwhile go into this or the
-    /// next import.
+    /// [`import`](self) describes the steps and how they resume. Jobs that exceed the target's
+    /// [`Limits`](crate::Limits) stay in the source.
     ///
-    /// **Cancellation safety:** after an error or a dropped future, call it again with the same
-    /// source and store within five years. It continues where it stopped, and begun jobs go to the
-    /// queue that the source had then. Until then, up to a hundred jobs are in the source's
-    /// journal, where no runner finds them. Another store is refused if it lacks a stored job that
-    /// is not due yet; other jobs may stay parked in the first store.
+    /// **Cancellation safety:** after an error or a dropped future, call it again with the same source
+    /// and store within five years. Until then, up to a hundred jobs are in the source's journal, where
+    /// no runner finds them. Another store is refused if it lacks a stored job that is not due yet.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot reschedule or cancel jobs; `InvalidInput` if it is not the
@@ -370,8 +366,6 @@ impl Dq {
     }
 
     /// Counts the jobs that [`import`](Self::import) would move now.
-    ///
-    /// The counts are not exact while other programs change the source.
     ///
     /// # Errors
     /// `Unavailable` if the source cannot be reached.

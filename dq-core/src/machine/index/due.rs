@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::arena::Slot;
 
-/// An entry in an index by time, ordered by time, then sequence number.
+/// A job in an index by time, ordered by time, then sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeEntry {
     /// Time in Unix milliseconds.
@@ -16,13 +16,15 @@ pub struct TimeEntry {
     pub slot: Slot,
 }
 
-/// An entry's time and sequence number.
-type Key = (i64, u64);
+/// An entry's time in Unix milliseconds, and its sequence number.
+pub type Key = (i64, u64);
 
-const MIN_KEY: Key = (i64::MIN, 0);
+/// A key before all entries.
+pub const MIN_KEY: Key = (i64::MIN, 0);
 
 impl TimeEntry {
-    const fn key(&self) -> Key {
+    /// Returns time and sequence number, which determine the order.
+    pub const fn key(&self) -> Key {
         (self.at, self.seq)
     }
 }
@@ -30,14 +32,14 @@ impl TimeEntry {
 /// Maximum entries in a leaf. Larger leaves make the tree smaller and sorting a leaf slower.
 const LEAF_CAPACITY: usize = 256;
 
-/// A B-tree with lazily sorted leaves.
+/// An index of waiting jobs by due time: a B-tree with lazily sorted leaves.
 ///
-/// An insertion appends to a leaf. The leaf is sorted when it becomes the first one or is listed.
-/// So an insertion costs little more than in a timer wheel, yet the order is exact, the first entry
-/// is known, and pages can start anywhere.
+/// An insertion appends to a leaf, which is sorted when it becomes the first one or is listed. So an
+/// insertion costs little more than in a timer wheel, yet the order is exact and pages can start
+/// anywhere.
 #[derive(Debug, Default)]
 pub struct DueIndex {
-    /// By the smallest key a leaf may hold.
+    /// By the smallest key that the leaf may hold.
     leaves: BTreeMap<Key, Leaf>,
     len: usize,
 }
@@ -51,10 +53,6 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn new() -> Self {
-        Self { entries: Vec::new(), head: 0, sorted: true }
-    }
-
     fn remaining(&self) -> &[TimeEntry] {
         &self.entries[self.head..]
     }
@@ -75,17 +73,22 @@ impl Leaf {
         let Some(index) = self.remaining().iter().position(|entry| entry.key() == key) else {
             return false;
         };
-        if self.sorted {
-            self.entries.remove(self.head + index);
-        } else {
-            self.entries.swap_remove(self.head + index);
-        }
+        match self.sorted {
+            true => self.entries.remove(self.head + index),
+            false => self.entries.swap_remove(self.head + index),
+        };
         true
     }
 
-    fn split(&mut self) -> (Key, Self) {
+    /// Frees the places of popped entries.
+    fn compact(&mut self) {
         self.entries.drain(..self.head);
         self.head = 0;
+    }
+
+    /// Moves the later half of the entries to a new leaf. Returns its smallest key.
+    fn split(&mut self) -> (Key, Self) {
+        self.compact();
         let middle = self.entries.len() / 2;
         if !self.sorted {
             self.entries.select_nth_unstable(middle);
@@ -99,13 +102,11 @@ impl Leaf {
 
 impl DueIndex {
     /// Returns the number of entries.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Returns whether there are no entries.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -114,22 +115,23 @@ impl DueIndex {
     pub fn insert(&mut self, entry: TimeEntry) {
         self.len += 1;
         let key = entry.key();
-        let starts_leaf = match self.leaves.last_key_value() {
-            None => true,
-            // Ascending due times fill leaf after leaf without splits.
-            Some((_, leaf)) => {
-                leaf.sorted
-                    && leaf.remaining().len() >= LEAF_CAPACITY
-                    && leaf.remaining().last().is_some_and(|last| *last < entry)
-            }
-        };
+        // Ascending due times fill leaf after leaf without splits.
+        let starts_leaf = self.leaves.last_key_value().is_none_or(|(_, leaf)| {
+            let is_full = leaf.remaining().len() >= LEAF_CAPACITY;
+            is_full && leaf.sorted && leaf.remaining().last().is_some_and(|last| *last < entry)
+        });
         if starts_leaf {
-            let mut leaf = Leaf::new();
-            leaf.push(entry);
-            self.leaves.insert(key, leaf);
+            self.leaves.insert(key, Leaf { entries: vec![entry], head: 0, sorted: true });
             return;
         }
-        let leaf = self.leaf_of(key).expect("the index has a leaf");
+        // Smaller keys go into the first leaf too. It is then stored under the smallest possible key,
+        // so that the leaves stay in order when it splits.
+        if self.leaves.first_key_value().is_some_and(|(smallest, _)| key < *smallest)
+            && let Some((_, first)) = self.leaves.pop_first()
+        {
+            self.leaves.insert(MIN_KEY, first);
+        }
+        let (_, leaf) = self.leaves.range_mut(..=key).next_back().expect("a leaf has smaller keys");
         leaf.push(entry);
         // Popped entries count, or a leaf popped and filled in turn grows forever.
         if leaf.entries.len() > LEAF_CAPACITY {
@@ -137,15 +139,13 @@ impl DueIndex {
                 let (from, upper) = leaf.split();
                 self.leaves.insert(from, upper);
             } else {
-                leaf.entries.drain(..leaf.head);
-                leaf.head = 0;
+                leaf.compact();
             }
         }
     }
 
     /// Removes an entry. Returns `false` if it does not exist.
-    pub fn remove(&mut self, at: i64, seq: u64) -> bool {
-        let key = (at, seq);
+    pub fn remove(&mut self, key: Key) -> bool {
         let Some((&from, leaf)) = self.leaves.range_mut(..=key).next_back() else { return false };
         if !leaf.remove(key) {
             return false;
@@ -181,12 +181,6 @@ impl DueIndex {
         Some(entry)
     }
 
-    /// Counts the entries due by `now`.
-    #[must_use]
-    pub fn count_until(&self, now: i64) -> usize {
-        self.counts_until([now]).next().unwrap_or_default()
-    }
-
     /// Counts the entries due by each of these ascending times. Visits each leaf once.
     pub fn counts_until(
         &self,
@@ -208,9 +202,8 @@ impl DueIndex {
         })
     }
 
-    /// Returns the entries after the key `(at, seq)`, in order. Sorts the leaves it passes.
-    pub fn after(&mut self, at: i64, seq: u64) -> impl Iterator<Item = TimeEntry> + '_ {
-        let key = (at, seq);
+    /// Returns the entries after a key, in order. Sorts the leaves it passes.
+    pub fn after(&mut self, key: Key) -> impl Iterator<Item = TimeEntry> + '_ {
         let from = self.leaves.range(..=key).next_back().map(|(from, _)| *from);
         let bounds = (from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
         self.leaves
@@ -222,9 +215,8 @@ impl DueIndex {
             .skip_while(move |entry| entry.key() <= key)
     }
 
-    /// Returns the entries before the key `(at, seq)`, last first. Sorts the leaves it passes.
-    pub fn before(&mut self, at: i64, seq: u64) -> impl Iterator<Item = TimeEntry> + '_ {
-        let key = (at, seq);
+    /// Returns the entries before a key, last first. Sorts the leaves it passes.
+    pub fn before(&mut self, key: Key) -> impl Iterator<Item = TimeEntry> + '_ {
         self.leaves
             .range_mut(..=key)
             .rev()
@@ -233,19 +225,6 @@ impl DueIndex {
                 leaf.remaining().iter().rev().copied()
             })
             .skip_while(move |entry| entry.key() >= key)
-    }
-
-    /// Finds the leaf for a key; `None` if the index is empty.
-    ///
-    /// Smaller keys go into the first leaf too. It is then stored under the smallest possible key,
-    /// so that the leaves stay in order when it splits.
-    fn leaf_of(&mut self, key: Key) -> Option<&mut Leaf> {
-        let (smallest, _) = self.leaves.first_key_value()?;
-        if key < *smallest {
-            let (_, first) = self.leaves.pop_first()?;
-            self.leaves.insert(MIN_KEY, first);
-        }
-        self.leaves.range_mut(..=key).next_back().map(|(_, leaf)| leaf)
     }
 }
 
@@ -272,12 +251,10 @@ mod tests {
                         model.insert((at, seq));
                     }
                     6..8 => {
-                        let removed = model.range((at, 0)..).next().copied();
-                        if let Some((at, seq)) = removed {
-                            assert!(index.remove(at, seq));
-                            model.remove(&(at, seq));
+                        if let Some(key) = model.range((at, 0)..).next().copied() {
+                            assert!(index.remove(key) && model.remove(&key));
                         }
-                        assert!(!index.remove(at, u64::MAX));
+                        assert!(!index.remove((at, u64::MAX)));
                     }
                     8 => {
                         let expected = model.first().copied().filter(|(first, _)| *first <= at);
@@ -289,16 +266,12 @@ mod tests {
                         let counts: Vec<_> = index.counts_until(times).collect();
                         let expected = times.map(|time| model.range(..(time + 1, 0)).count());
                         assert_eq!(counts, expected);
-                        assert_eq!(index.count_until(at), expected[1]);
-                        let listed: Vec<_> =
-                            index.after(at, seq).take(5).map(|entry| entry.key()).collect();
-                        let from = (Bound::Excluded((at, seq)), Bound::Unbounded);
-                        let expected: Vec<_> = model.range(from).take(5).copied().collect();
-                        assert_eq!(listed, expected);
-                        let listed: Vec<_> =
-                            index.before(at, seq).take(5).map(|entry| entry.key()).collect();
-                        let before = model.range(..(at, seq)).rev();
-                        assert_eq!(listed, before.take(5).copied().collect::<Vec<_>>());
+                        let key = (at, seq);
+                        let after = index.after(key).take(5).map(|entry| entry.key());
+                        let expected = model.range((Bound::Excluded(key), Bound::Unbounded));
+                        assert!(after.eq(expected.take(5).copied()));
+                        let before = index.before(key).take(5).map(|entry| entry.key());
+                        assert!(before.eq(model.range(..key).rev().take(5).copied()));
                     }
                 }
                 assert_eq!(index.len(), model.len());

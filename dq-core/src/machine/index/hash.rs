@@ -1,6 +1,5 @@
 //! A hash index from keys to records.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -13,6 +12,7 @@ const SHARDS: usize = 256;
 /// A hash table of slots. The keys stay in the records.
 ///
 /// Its 256 shards grow one at a time, so that growing moves few entries at once.
+#[derive(Debug)]
 pub struct HashIndex {
     shards: Box<[HashTable<HashedSlot>]>,
     hasher: DefaultHashBuilder,
@@ -20,7 +20,7 @@ pub struct HashIndex {
 
 /// A slot with half of its key's hash, so that growing and probing do not read the records, which
 /// are scattered in memory.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct HashedSlot {
     hash: u32,
     slot: Slot,
@@ -39,7 +39,6 @@ impl HashIndex {
     /// Finds a key's slot. `matches` compares the record in a slot with the key.
     // Inlined, so that the cache misses of successive calls overlap.
     #[inline]
-    #[must_use]
     pub fn find(&self, key: &impl Hash, matches: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(key);
         let wide = spread(hash);
@@ -79,11 +78,4 @@ const fn spread(hash: u32) -> u64 {
 /// Takes bits 17 to 24: below the tag, and above the position up to 2¹⁷ places per shard.
 const fn shard(wide: u64) -> usize {
     (wide >> 17) as usize % SHARDS
-}
-
-impl fmt::Debug for HashIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let len: usize = self.shards.iter().map(HashTable::len).sum();
-        f.debug_struct("HashIndex").field("len", &len).finish_non_exhaustive()
-    }
 }
