@@ -19,6 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The longest response that is read, so that an endless one does not fill the memory.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
 /// The HTTP API of a server.
 pub(crate) struct Remote {
     runtime: Runtime,
@@ -77,22 +80,33 @@ impl Remote {
         let (status, text) = self
             .runtime
             .block_on(async {
-                let response = self.client.execute(call).await?;
-                Ok((response.status(), response.bytes().await?))
+                let mut response = self.client.execute(call).await?;
+                let mut text = Vec::new();
+                while let Some(chunk) = response.chunk().await? {
+                    text.extend_from_slice(&chunk);
+                    if text.len() > MAX_RESPONSE_BYTES {
+                        break;
+                    }
+                }
+                Ok((response.status(), text))
             })
             .map_err(|error| self.unreachable(&error, request.changes))?;
-        if !request.succeeds_with(status) {
-            return Err(self.problem(status, &text, request.changes));
-        }
-        serde_json::from_slice(&text).map_err(|error| {
-            let message = format!("the response of {} cannot be read: {error}", self.base);
+        let unreadable = |reason: String| {
+            let message = format!("the response of {} cannot be read: {reason}", self.base);
             match request.changes {
                 true => outcome_unknown(message),
                 false => {
                     Failure::new("internal", message, "is it a dq server of the same version?")
                 }
             }
-        })
+        };
+        if text.len() > MAX_RESPONSE_BYTES {
+            return Err(unreadable("it is longer than 64 MiB".to_owned()));
+        }
+        if !request.succeeds_with(status) {
+            return Err(self.problem(status, &text, request.changes));
+        }
+        serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
     }
 
     /// Writes the HTTP request with its token and timeout.
@@ -278,6 +292,29 @@ mod tests {
         assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
         server.join().unwrap();
         assert_eq!(refusal(api.pause(&queue, true)).0, "unavailable");
+    }
+
+    #[test]
+    fn a_response_without_end_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = client(&format!("http://{}", listener.local_addr().unwrap()));
+        let server = thread::spawn(move || {
+            let spaces = vec![b' '; 1 << 16];
+            for _ in 0..2 {
+                let mut stream = listener.accept().unwrap().0;
+                let mut head = [0; 16];
+                stream.read_exact(&mut head).unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                // 128 MiB, so that the test ends without the limit, too.
+                let _ = (0..2_048).try_for_each(|_| stream.write_all(&spaces));
+            }
+        });
+        let (kind, message) = refusal(api.queues());
+        assert_eq!(kind, "internal");
+        assert!(message.ends_with("it is longer than 64 MiB"), "{message}");
+        let queue = QueueName::new("MAIL").unwrap();
+        assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
+        server.join().unwrap();
     }
 
     #[test]
