@@ -1,4 +1,4 @@
-//! HTTP requests to a server, and what a missing response means.
+//! Sends requests to a server, and tells whether a change without a response took effect.
 
 use std::error::Error as _;
 use std::io;
@@ -13,7 +13,6 @@ use super::request::{Problem, Request};
 use super::runtime::runtime;
 use crate::failure::{Failure, Result};
 
-/// Time limit for a connection with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response timeout, except for slow bulk requests.
@@ -26,7 +25,6 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 pub(crate) struct Remote {
     runtime: Runtime,
     client: Client,
-    /// The address, without its final slash.
     base: String,
     token: Option<String>,
 }
@@ -109,7 +107,6 @@ impl Remote {
         serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
     }
 
-    /// Writes the HTTP request with its token and timeout.
     fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {
         let mut head = request.head(&self.base);
         if let Some(token) = &self.token {
@@ -145,7 +142,6 @@ impl Remote {
         Failure::new(kind, message, "is it the address of a dq server?")
     }
 
-    /// Explains a refused or missing token.
     fn unauthenticated(&self, title: &str) -> Failure {
         let (what, remedy) = match self.token {
             None => (
@@ -334,7 +330,6 @@ mod tests {
             .unwrap();
         let config = Arc::new(config);
         let server = thread::spawn(move || {
-            // A certificate this system does not trust.
             let mut stream = listener.accept().unwrap().0;
             let mut connection = ServerConnection::new(config).unwrap();
             while connection.is_handshaking() && connection.complete_io(&mut stream).is_ok() {}
