@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit codes.
+//! Failures of commands, and their exit codes.
 
 use std::io;
 
@@ -21,11 +21,10 @@ pub(crate) enum Failure {
     },
     /// The reader closed the output, as in `| head -1`. Not an error.
     OutputClosed,
-    /// The output already says what is wrong; only the exit code remains.
+    /// The output already names the problem; only the exit code remains.
     Reported(u8),
 }
 
-/// The default exit code of a failure.
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;

@@ -14,7 +14,6 @@ use crate::failure::{Failure, Result};
 /// somebody reads the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// The forwarded queues and their runner.
 #[derive(Default)]
 pub(crate) struct Forwards<'a> {
     pub(crate) queues: Vec<&'a QueueName>,
@@ -22,14 +21,12 @@ pub(crate) struct Forwards<'a> {
     pub(crate) runner: Option<ForwardRunner>,
 }
 
-/// A runner that forwards, with its metrics.
 pub(crate) struct ForwardRunner {
     runner: Runner,
     metrics: PrometheusHandle,
 }
 
 impl<'a> Forwards<'a> {
-    /// Installs the process's metrics recorder if there is something to forward.
     pub(crate) fn new(dq: &'a Dq) -> Result<Self> {
         let queues: Vec<_> = dq.forwarded_queues().collect();
         if queues.is_empty() {

@@ -25,7 +25,6 @@ impl<'a> Output<'a> {
         self.json
     }
 
-    /// Prints a part of a result for people.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
         self.results.write_all(text.as_bytes()).map_err(Failure::output)
     }

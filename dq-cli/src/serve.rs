@@ -60,7 +60,6 @@ async fn close(served: Result<()>, dq: &Dq) -> Result<()> {
     served.and_then(|()| Ok(closed?))
 }
 
-/// A bound server that does not serve yet.
 struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -69,7 +68,6 @@ struct Server {
 }
 
 impl Server {
-    /// Binds the address from the arguments or the settings.
     async fn bind(token: Option<&str>, args: &ServeArgs, settings: &ServeSettings) -> Result<Self> {
         let auth = auth(token, settings)?;
         let address = args.address.as_deref().or(settings.address.as_deref()).unwrap_or(ADDRESS);

@@ -11,10 +11,8 @@ use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 
 const CONFIG: &str = "dq.toml";
-/// The embedded store's file in the current directory.
 const FILE: &str = "dq.db";
 
-/// A selected store that is not open yet.
 pub(crate) struct Store {
     pub(crate) builder: DqBuilder,
     /// How many ended jobs this program keeps, for queues without their own setting.
@@ -73,7 +71,6 @@ fn of_config(mut config: Config, origin: String) -> Store {
 }
 
 impl Store {
-    /// Opens the store, or creates it.
     pub(crate) async fn open(self) -> Result<Dq> {
         Ok(self.builder.connect().await?)
     }

@@ -34,7 +34,6 @@ fn jobs_of_a_sorted_set_are_counted_and_moved_once() {
     assert_eq!(ok(path, &["jobs", "ls", "ORDER", "--json"]).lines().count(), 2);
     assert_eq!(redis.command(&["ZCARD", "timeouts"]).int(), 2);
 
-    // Only the entry with seconds is left.
     redis.command(&["ZREM", "timeouts", "4"]);
     let seconds = import(&["--yes", "--scores", "seconds", "--json"]);
     let json = r#"{"action":"import","dry_run":false,"imported":1,"queue":"ORDER","rejected":[],"#;

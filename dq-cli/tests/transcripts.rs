@@ -35,11 +35,6 @@ fn same_output_on(url: &str) {
     expect(direct(&["pause", "ORDER"]), "paused ORDER\n");
     expect(api(&["pause", "ORDER"]), "ORDER is paused already\n");
     expect(api(&["resume", "ORDER"]), "resumed ORDER\n");
-    let moved = direct(&["jobs", "move", "ORDER", "key:order-1", "--to", "2h"]);
-    assert!(moved.status.success(), "{url}: {moved:?}");
-    expect(api(&["jobs", "cancel", "ORDER", "key:order-1"]), "cancelled ORDER/key:order-1\n");
-    assert_eq!(direct(&["jobs", "cancel", "ORDER", "key:order-1"]).status.code(), Some(3));
-    expect(direct(&["jobs", "cancel", "ORDER", "--all", "--yes"]), "cancelled 2 jobs of ORDER\n");
     let set = ["schedules", "set", "nightly", "REPORT", "--cron", "30 2 * * *"];
     expect(api(&set), "stored nightly\n");
     expect(direct(&set), "is stored already: nightly\n");

@@ -86,7 +86,6 @@ impl AmqpForward {
         })
     }
 
-    /// Returns the open connection, or connects.
     async fn pool(&self) -> Result<Arc<Pool>, BoxError> {
         // The lock is held while connecting, so that concurrent jobs share the connection.
         let mut pool = self.pool.lock().await;

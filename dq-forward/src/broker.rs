@@ -24,7 +24,6 @@ const HEARTBEAT_SECONDS: u16 = 10;
 /// How often a call checks that its connection is still open.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A broker's address and how to trust it.
 pub(crate) struct Broker {
     uri: AMQPUri,
     /// The trusted certificate authorities as PEM; the operating system's if absent.

@@ -37,7 +37,6 @@ fn selection(args: &ChangeArgs) -> Result<Selection<'_>> {
     }
 }
 
-/// Changes one job, or all matching jobs.
 pub(super) fn change(
     args: &ChangeArgs,
     action: BulkAction,
@@ -59,7 +58,6 @@ pub(super) fn change(
     }
 }
 
-/// Prints the change of one job.
 fn one(
     args: &ChangeArgs,
     job: &Target,
@@ -81,7 +79,6 @@ fn one(
     })
 }
 
-/// Counts the matching jobs, and changes them with `--yes`.
 fn many(
     args: &ChangeArgs,
     action: BulkAction,

@@ -11,7 +11,6 @@ use crate::output::Output;
 use crate::source::Local;
 use crate::text;
 
-/// Counts the jobs, and moves them with `--yes`.
 pub(crate) fn run(command: &ImportCommand, store: &Local, output: &mut Output<'_>) -> Result<()> {
     match command {
         ImportCommand::RedisZset { from, key, queue, scores } => {
@@ -79,7 +78,6 @@ fn import(
     }
 }
 
-/// Adds the jobs of an interrupted import to the text.
 fn with_resumed(others: String, resumed: u64) -> String {
     match resumed {
         0 => others,

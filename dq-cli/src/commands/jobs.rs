@@ -24,7 +24,6 @@ const MAX_NOTE_CHARS: usize = 60;
 /// Rows buffered per print, so that their columns line up.
 const MAX_ROWS: usize = 500;
 
-/// Prints jobs as JSON lines or as a table.
 struct Listing<'a, 'b> {
     output: &'a mut Output<'b>,
     table: Table,
@@ -61,7 +60,6 @@ impl<'a, 'b> Listing<'a, 'b> {
         self.output.flush()
     }
 
-    /// Returns how many more jobs the limit allows.
     fn remaining(&self) -> usize {
         self.limit - self.listed
     }
@@ -156,7 +154,7 @@ fn pages(
 pub(super) fn find(args: &FindArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let mut listing = Listing::new(output, args.limit);
     let found = find_all(args, source, &mut listing);
-    // Also print what was found before an error.
+    // The jobs found before an error are printed, too.
     listing.print_rows()?;
     let refused = found?;
     let (listed, output) = (listing.listed, listing.output);
@@ -174,7 +172,7 @@ pub(super) fn find(args: &FindArgs, source: &Source, output: &mut Output<'_>) ->
     }
 }
 
-/// Prints what [`find`] finds; returns why the payload search is refused, if it is.
+/// Prints the matching jobs; returns the refusal of the payload search, if any.
 fn find_all(
     args: &FindArgs,
     source: &Source,
@@ -215,7 +213,6 @@ fn find_all(
     Ok(refused)
 }
 
-/// Prints a query's jobs, without repeats.
 fn search(
     queue: &QueueName,
     mut query: JobQuery,
@@ -300,7 +297,7 @@ fn describe(detail: &JobDetail) -> String {
     text
 }
 
-/// The payload as displayed, with a final line feed.
+/// Formats a payload for display, with a final line feed.
 pub(super) fn payload_text(payload: &PayloadView) -> String {
     let shown = payload.shown();
     let lines = shown.lines().map(|line| format!("{}\n", text::clean(line)));

@@ -87,7 +87,6 @@ pub(super) fn resume(queue: &QueueName, source: &Source, output: &mut Output<'_>
     })
 }
 
-/// Deletes a queue's jobs after the user typed its name.
 pub(super) fn purge(
     queue: &QueueName,
     confirm: Option<&str>,

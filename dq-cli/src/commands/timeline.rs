@@ -23,7 +23,6 @@ fn describe(timeline: &Timeline) -> String {
         .events
         .iter()
         .map(|event| {
-            // The store does not keep every time.
             let at = event.at.map_or_else(|| "-".to_owned(), |at| text::time(at, now));
             (at, describe_event(&event.kind, job, now))
         })
@@ -52,7 +51,6 @@ fn headline(timeline: &Timeline) -> String {
         parts.push(format!("step {} of its escalation", timeline.step));
     }
     if job.attempts > 0 {
-        // The first attempt is no retry.
         parts.push(match job.max_attempts.and_then(|max| max.checked_sub(1)) {
             Some(retries) => format!("retry {} of {retries}", job.attempts),
             None => format!("retry {}", job.attempts),
@@ -122,7 +120,6 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
         (presence.runners, presence.free_slots, presence.slots)
     {
         match runners {
-            // `first` says so already.
             0 if matches!(reason, WaitReason::NoRunner) => {}
             // A runner that is not announced for this queue may serve it.
             0 if presence.incomplete => {}

@@ -37,7 +37,6 @@ pub(super) fn watch(args: &WatchArgs, source: &Source, output: &mut Output<'_>) 
             let sums = format!("{} waiting, {running} running", text::count(waiting, "job"));
             output.text(&format!("{before}{sums}\n{}", super::queues::table(&queues)))?;
         }
-        // Show each table at once.
         output.flush()?;
         readings += 1;
         if args.count.is_some_and(|count| readings >= count) {

@@ -110,7 +110,6 @@ impl Feed {
         Ok(())
     }
 
-    /// Schedules a job, due after a random number of seconds.
     async fn add(&mut self, kind: Kind, from: u64, to: u64) -> Result<()> {
         self.next += 1;
         let (queue, key, work) = self.job(kind);
@@ -127,7 +126,6 @@ impl Feed {
         Ok(())
     }
 
-    /// Makes up a job: its queue, key and work.
     fn job(&self, kind: Kind) -> (&'static str, String, Work) {
         let (number, shop) = (self.next, self.number(1, 9));
         let order = format!("order-{number}");

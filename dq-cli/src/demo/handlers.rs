@@ -1,4 +1,4 @@
-//! Example handlers. The payload says what a run does.
+//! Runs example jobs as their payloads tell.
 
 use std::time::Duration;
 
@@ -7,11 +7,9 @@ use dq_core::{DelayHandler, DurationExt, HandlerResult, JobContext, Outcome, Que
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A payload, and what the run of its job does.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Work {
-    /// A realistic payload.
     #[serde(flatten)]
     about: Value,
     takes_ms: u64,
@@ -24,7 +22,6 @@ pub(super) struct Work {
     /// Why the run is skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     skips_with: Option<String>,
-    /// Maximum number of attempts.
     #[serde(skip)]
     pub(super) attempts: Option<u32>,
 }
@@ -51,7 +48,6 @@ impl Work {
     }
 }
 
-/// The handler of an example queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Example {
     pub(super) queue: &'static str,

@@ -14,14 +14,12 @@ use crate::failure::Result;
 use feed::Feed;
 use handlers::{ALL, Example};
 
-/// A running demo: its runners, and the feed that adds jobs.
 pub(crate) struct Demo {
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
 impl Demo {
-    /// Fills the store, and starts two runners and the feed.
     pub(crate) async fn start(ops: &Ops) -> Result<Self> {
         let dq = ops.dq();
         let mut feed = Feed::new(dq.clone());

@@ -5,7 +5,6 @@ use dq_ops::{Actor, BulkAction, JobFilter, JobQuery, Ops, Result, Role, Session}
 
 use super::handlers::{MEETINGS, NEWSLETTER, ORDERS, TICKETS};
 
-/// Lets three people with different roles change something.
 pub(super) async fn act(ops: &Ops) -> Result<()> {
     let admin = ops.session(Actor::new("mei", Role::Admin));
     let operator = ops.session(Actor::new("jonas", Role::Operator));

@@ -154,7 +154,7 @@ impl Source {
         self.get("schedules")
     }
 
-    /// A schedule with its next `next` occurrences.
+    /// Returns a schedule with its next `next` occurrences.
     pub(crate) fn recurring(&self, name: &str, next: usize) -> Result<ScheduleDetail> {
         self.get(format!("{}?next={next}", path_of_schedule(name)?))
     }
@@ -253,7 +253,6 @@ fn bulk_body(action: BulkAction, mut body: Value) -> Value {
     body
 }
 
-/// Formats a due time for the API.
 pub(crate) fn due_text(due: Due) -> String {
     match due {
         Due::At(at) => at.to_string(),

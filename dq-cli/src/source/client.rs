@@ -21,7 +21,6 @@ impl Source {
         }
     }
 
-    /// Closes the connection cleanly.
     pub(crate) fn close(&self) -> dq_core::Result<()> {
         match self {
             Self::Store(local) => local.close(),

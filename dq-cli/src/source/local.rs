@@ -50,7 +50,6 @@ impl Local {
         Ok(self.runtime.block_on(self.session.import(queue, source))?)
     }
 
-    /// Counts what an import moves.
     #[cfg(feature = "redis")]
     pub(crate) fn preview_import(
         &self,

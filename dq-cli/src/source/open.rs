@@ -20,7 +20,6 @@ pub(crate) fn open(target: &TargetArgs) -> Result<Source> {
     existing_store(target).map(Source::Store)
 }
 
-/// Returns the server's address from the arguments or the environment.
 fn server(target: &TargetArgs) -> Option<String> {
     // `stores::configured` refuses a server beside a store.
     if target.config.is_some() || target.url.is_some() {
@@ -29,7 +28,6 @@ fn server(target: &TargetArgs) -> Option<String> {
     target.api.clone().or_else(|| variable("DQ_API"))
 }
 
-/// Returns an environment variable unless it is empty.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

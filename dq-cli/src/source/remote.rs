@@ -1,4 +1,4 @@
-//! HTTP requests to a server, and what a missing response means.
+//! Sends requests to a server, and tells whether a change without a response took effect.
 
 use std::error::Error as _;
 use std::io;
@@ -13,17 +13,18 @@ use super::request::{Problem, Request};
 use super::runtime::runtime;
 use crate::failure::{Failure, Result};
 
-/// Time limit for a connection with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The longest response that is read, so that an endless one does not fill the memory.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
 /// The HTTP API of a server.
 pub(crate) struct Remote {
     runtime: Runtime,
     client: Client,
-    /// The address, without its final slash.
     base: String,
     token: Option<String>,
 }
@@ -77,25 +78,35 @@ impl Remote {
         let (status, text) = self
             .runtime
             .block_on(async {
-                let response = self.client.execute(call).await?;
-                Ok((response.status(), response.bytes().await?))
+                let mut response = self.client.execute(call).await?;
+                let mut text = Vec::new();
+                while let Some(chunk) = response.chunk().await? {
+                    text.extend_from_slice(&chunk);
+                    if text.len() > MAX_RESPONSE_BYTES {
+                        break;
+                    }
+                }
+                Ok((response.status(), text))
             })
             .map_err(|error| self.unreachable(&error, request.changes))?;
-        if !request.succeeds_with(status) {
-            return Err(self.problem(status, &text, request.changes));
-        }
-        serde_json::from_slice(&text).map_err(|error| {
-            let message = format!("the response of {} cannot be read: {error}", self.base);
+        let unreadable = |reason: String| {
+            let message = format!("the response of {} cannot be read: {reason}", self.base);
             match request.changes {
                 true => outcome_unknown(message),
                 false => {
                     Failure::new("internal", message, "is it a dq server of the same version?")
                 }
             }
-        })
+        };
+        if text.len() > MAX_RESPONSE_BYTES {
+            return Err(unreadable("it is longer than 64 MiB".to_owned()));
+        }
+        if !request.succeeds_with(status) {
+            return Err(self.problem(status, &text, request.changes));
+        }
+        serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
     }
 
-    /// Writes the HTTP request with its token and timeout.
     fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {
         let mut head = request.head(&self.base);
         if let Some(token) = &self.token {
@@ -131,7 +142,6 @@ impl Remote {
         Failure::new(kind, message, "is it the address of a dq server?")
     }
 
-    /// Explains a refused or missing token.
     fn unauthenticated(&self, title: &str) -> Failure {
         let (what, remedy) = match self.token {
             None => (
@@ -281,6 +291,29 @@ mod tests {
     }
 
     #[test]
+    fn a_response_without_end_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = client(&format!("http://{}", listener.local_addr().unwrap()));
+        let server = thread::spawn(move || {
+            let spaces = vec![b' '; 1 << 16];
+            for _ in 0..2 {
+                let mut stream = listener.accept().unwrap().0;
+                let mut head = [0; 16];
+                stream.read_exact(&mut head).unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                // 128 MiB, so that the test ends without the limit, too.
+                let _ = (0..2_048).try_for_each(|_| stream.write_all(&spaces));
+            }
+        });
+        let (kind, message) = refusal(api.queues());
+        assert_eq!(kind, "internal");
+        assert!(message.ends_with("it is longer than 64 MiB"), "{message}");
+        let queue = QueueName::new("MAIL").unwrap();
+        assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
+        server.join().unwrap();
+    }
+
+    #[test]
     fn a_change_without_a_connection_has_not_taken_effect() {
         let dir = tempfile::tempdir().unwrap();
         dq_servers::create_certificates(dir.path());
@@ -297,7 +330,6 @@ mod tests {
             .unwrap();
         let config = Arc::new(config);
         let server = thread::spawn(move || {
-            // A certificate this system does not trust.
             let mut stream = listener.accept().unwrap().0;
             let mut connection = ServerConnection::new(config).unwrap();
             while connection.is_handshaking() && connection.complete_io(&mut stream).is_ok() {}

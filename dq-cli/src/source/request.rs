@@ -55,7 +55,6 @@ impl<'a> Request<'a> {
         Self { has_body_if_running: true, ..self }
     }
 
-    /// Starts the HTTP request.
     pub(super) fn head(&self, base: &str) -> Builder {
         let uri = format!("{base}/v1/{}", self.path);
         let mut head = axum::http::Request::builder().method(self.method).uri(uri);

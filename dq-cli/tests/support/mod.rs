@@ -56,7 +56,6 @@ impl Server {
         Self::start_as_configured(directory, &[args, &["--address", "127.0.0.1:0"]].concat())
     }
 
-    /// Starts a server on its configured address.
     pub(crate) fn start_as_configured(directory: &Path, args: &[&str]) -> Self {
         let mut command = dq(directory);
         command.args(["serve", "--json"]).args(args).stdout(Stdio::piped());
@@ -73,7 +72,6 @@ impl Server {
         }
     }
 
-    /// Adds the arguments that select this server.
     pub(crate) fn api<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
         let token = self.token.as_deref().unwrap();
         [args, &["--api", &self.address, "--token", token]].concat()

@@ -1,4 +1,4 @@
-//! Which addresses requests may reach: public ones, and the ones in the settings.
+//! Limits requests to public addresses and the ones in the settings.
 //!
 //! A customer's webhook URL may resolve to any address. Unchecked, a request could reach services
 //! that trust the local network, such as a cloud's metadata service.
@@ -27,7 +27,6 @@ pub trait Resolve: fmt::Debug + Send + Sync + 'static {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The operating system's resolver.
 #[derive(Debug)]
 pub(super) struct SystemResolver;
 
@@ -47,7 +46,6 @@ pub(super) struct PermittedAddresses {
 }
 
 impl PermittedAddresses {
-    /// Resolves a host name and leaves out the forbidden addresses.
     async fn resolve_permitted(&self, host: &str) -> Result<Addrs, BoxError> {
         let resolved = self.resolver.resolve(host).await;
         let resolved = resolved.map_err(|error| format!("{host} does not resolve: {error}"))?;
@@ -77,7 +75,6 @@ impl reqwest::dns::Resolve for PermittedAddresses {
     }
 }
 
-/// Decides which addresses requests may reach.
 #[derive(Debug)]
 pub(super) struct AddressPolicy {
     /// Networks from the settings. All public addresses are permitted, too.
@@ -130,7 +127,6 @@ impl AddressPolicy {
     }
 }
 
-/// Parses a network or a single address.
 fn parse_network(text: &str) -> Option<IpNet> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(IpNet::from(address.to_canonical()));

@@ -87,6 +87,11 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
     for (answers, verdicts) in [
         (&["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"][..], &["done"][..]),
         (&["HTTP/1.1 429 T\r\nRetry-After: 1\r\n\r\n", OK], &["retry answered 429", "done"]),
+        // A receiver that puts the job off for ever: the last attempt ends it.
+        (
+            &["HTTP/1.1 429 T\r\nRetry-After: 1\r\n\r\n"; 2],
+            &["retry answered 429", "dead exhausted: answered 429"],
+        ),
         (&["HTTP/1.1 503 U\r\nRetry-After: 1\r\n\r\n", OK], &["retry answered 503", "done"]),
         (
             &["HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\nbusy", OK],
@@ -107,9 +112,10 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
         (&[HANG, OK], &["retry no answer within 3s", "done"]),
     ] {
         let receiver = Receiver::start("127.0.0.1:0", answers).await;
+        let two_attempts = "[queues.HOOK]\nmax_attempts = 2";
         let is_slow = [HANG, UNFINISHED].contains(&answers[0]);
         let timeout = if is_slow { "timeout = \"3s\"" } else { "" };
-        let dq = webhook(&receiver, &format!("dead_on = [422]\n{timeout}")).await;
+        let dq = webhook(&receiver, &format!("dead_on = [422]\n{timeout}\n{two_attempts}")).await;
         let mut running = Running::start(dq.runner());
         schedule(&dq, "HOOK", "1").await;
         for expected in verdicts {

@@ -99,7 +99,6 @@ fn jobs_are_listed_found_and_counted_before_many_change() {
         &["jobs", "rm", "MAIL", "--key-prefix", "b-", "--yes", "--json"],
         "{\"action\":\"remove\",\"changed\":1,\"queue\":\"MAIL\"}\n# 1 job of MAIL can be removed\n",
     );
-    // A live job has the key a-1 by now.
     fixture.expect(
         &["jobs", "replay", "MAIL", "--all", "--yes"],
         "replayed 1 job of MAIL\n# 2 jobs of MAIL can be replayed\n\

@@ -21,7 +21,6 @@ use crate::args::Args;
 use crate::output::Output;
 use crate::source::{Local, Source, runtime};
 
-/// A store and the commands on it.
 struct Fixture {
     runtime: Runtime,
     clock: Arc<VirtualClock>,
@@ -116,7 +115,6 @@ fn with_dead() -> (Fixture, String) {
     (fixture, id)
 }
 
-/// Stores the schedule `report`.
 const SET: [&str; 9] = [
     "schedules",
     "set",
