@@ -281,9 +281,9 @@ pub use dq_core::{
 // The runner, its events, and ingress.
 #[doc(inline)]
 pub use dq_core::{
-    Event, FencingToken, Histogram, Ingress, Lease, Observer, PendingQueue,
-    PendingReport, PendingVersion, RunDueReport, Runner, RunnerBuilder, RunnerInfo, RunnerQueue,
-    Settled, Verdict, shutdown_signal,
+    Event, FencingToken, Histogram, Ingress, Lease, Observer, PendingQueue, PendingReport,
+    PendingVersion, RunDueReport, Runner, RunnerBuilder, RunnerInfo, RunnerQueue, Settled, Verdict,
+    shutdown_signal,
 };
 // Errors.
 #[doc(inline)]

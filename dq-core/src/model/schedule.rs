@@ -247,9 +247,8 @@ impl FromStr for Overlap {
 
 /// Times in the store: `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in milliseconds.
 mod stored_times {
-    use super::{
-        Cron, Deserialize, Deserializer, Duration, Interval, Serialize, Serializer, Times, de,
-    };
+    use super::compiled::compiled;
+    use super::{Deserialize, Deserializer, Duration, Interval, Serialize, Serializer, Times, de};
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
@@ -279,12 +278,45 @@ mod stored_times {
         deserializer: D,
     ) -> Result<Times, D::Error> {
         match Stored::deserialize(deserializer)? {
-            Stored::Cron { cron, tz } => Cron::new(&cron, &tz).map(Times::from),
+            Stored::Cron { cron, tz } => compiled(cron, tz).map(Times::from),
             Stored::Interval { every } => {
                 Interval::new(Duration::from_millis(every)).map(Times::from)
             }
         }
         .map_err(de::Error::custom)
+    }
+}
+
+/// Caches compiled expressions: a compilation takes 50 µs, and a schedule is read at each occurrence.
+mod compiled {
+    use std::collections::HashMap;
+    use std::sync::{Mutex, PoisonError};
+
+    use super::Cron;
+
+    pub(super) const CAPACITY: usize = 1_024;
+
+    static CACHE: Mutex<Option<HashMap<(String, String), Cron>>> = Mutex::new(None);
+
+    pub(super) fn compiled(expression: String, zone: String) -> Result<Cron, dq_cron::Error> {
+        let key = (expression, zone);
+        let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = cache.get_or_insert_default();
+        if let Some(cron) = cache.get(&key) {
+            return Ok(cron.clone());
+        }
+        let cron = Cron::new(&key.0, &key.1)?;
+        // Few programs have so many expressions, so it does not matter which ones stay.
+        if cache.len() >= CAPACITY {
+            cache.clear();
+        }
+        cache.insert(key, cron.clone());
+        Ok(cron)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len() -> usize {
+        CACHE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, HashMap::len)
     }
 }
 
@@ -334,6 +366,19 @@ mod tests {
             occurrence_id("REPORT", time).to_string(),
             "8f2916ac-bc0a-5114-87f1-6d13e601ab9d"
         );
+    }
+
+    #[test]
+    fn compiled_expressions_are_kept_up_to_a_limit_and_not_confused() {
+        for number in 0..2_500 {
+            let expression = format!("{} {} * * *", number % 60, number / 60 % 24);
+            for zone in ["UTC", "Europe/Stockholm"] {
+                let cron = compiled::compiled(expression.clone(), zone.to_owned()).unwrap();
+                assert_eq!((cron.expression(), cron.zone()), (expression.as_str(), zone));
+            }
+        }
+        assert!(compiled::len() <= compiled::CAPACITY);
+        assert!(compiled::compiled("0 0 31 2 *".to_owned(), "UTC".to_owned()).is_err());
     }
 
     #[test]
