@@ -1,4 +1,4 @@
-//! A web shop whose unpaid orders cancel themselves.
+//! A web shop that cancels unpaid orders.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example order_timeout -- --timeout 10

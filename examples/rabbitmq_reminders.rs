@@ -53,7 +53,6 @@ enum Command {
 }
 
 impl Options {
-    /// Returns the reminder's delay for a meeting that starts in this many minutes.
     fn reminder(&self, minutes: u32) -> Duration {
         const BEFORE: u32 = 10;
         Duration::from_secs(self.minute.into()) * minutes.saturating_sub(BEFORE)

@@ -55,7 +55,7 @@ struct Order {
     id: i64,
 }
 
-// The queue whose jobs Java handles.
+// Java handles this queue's jobs.
 dq::queue!(ORDER_FEEDBACK: Order);
 
 /// Runs when an order from Java is due.

@@ -56,7 +56,7 @@ pub(crate) fn settlements(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         })?;
         let name = format!("{}: settled by {size} with a history", store.name);
         let figure = Figure::new(name, with_rate, "jobs/s");
-        figures.push(figure.compared_to(with_rate / ratio, "without").ratio_at_least(0.9));
+        figures.push(figure.ratio(ratio, "without").ratio_at_least(0.9));
     }
     Ok(figures)
 }

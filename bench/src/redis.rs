@@ -1,6 +1,7 @@
-//! The Redis backends on a private server, compared to what the server itself can do: bulks and
-//! claims with settlements to pipelined additions to a sorted set, single calls to a bare script.
-//! Both take turns and report medians; a ratio is the median of the turns' ratios.
+//! The Redis backends on a private server, compared to the server's own speed.
+//!
+//! For batches, the reference (the *limit*) is a pipeline of `ZADD`; for single calls, it is a bare
+//! script. Backend and reference take turns. Figures are medians over the turns, also the ratios.
 
 mod transfer;
 
@@ -12,64 +13,89 @@ use rand::{Rng, RngCore, SeedableRng};
 use redis::aio::MultiplexedConnection;
 
 pub(crate) use self::transfer::transfer;
-use crate::measure::{Plan, Result, block_on, in_task, medians, micros, rate};
-use crate::store::{Store, open};
+use crate::measure::{Plan, Result, block_on, in_task, median, medians, micros, rate};
+use crate::store::{Cost, Store, open};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK, PAYLOAD, WEEK, Workload, a_week_ago, drain, fill, one_by_one};
 
+/// Commands in each of the limit's pipelines.
 const DEPTH: usize = 128;
 
 fn connect(store: &Store) -> Result<redis::Connection> {
     Ok(redis::Client::open(store.redis()?.url())?.get_connection()?)
 }
 
+/// Bulks of jobs without and with keys, then their claims and settlements.
 pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    let targets = match store.name {
-        "redis" => Some((0.75, 0.5)),
-        "redisson" => Some((0.6, 0.5)),
-        _ => None,
-    };
+    /// The least ratios to the limit: of bulks, and of claims with settlements.
+    const TARGETS: [(&str, f64, f64); 2] = [("redis", 0.75, 0.5), ("redisson", 0.6, 0.5)];
+    let target = TARGETS.iter().find(|(name, ..)| *name == store.name);
     let jobs = plan.full_or_quick(100_000, 2_000);
-    let turns = plan.full_or_quick(7, 1);
-    let mut figures = Vec::new();
-    for keys in [false, true] {
-        let [limit, limit_cpu, bulk, bulk_share, bulk_cpu, drained, drained_share, drained_cpu] =
-            medians(turns, |_turn| turn(store, jobs, keys))?;
-        let name = format!("{}: schedule by {BULK}", store.name);
-        if keys {
-            let name = format!("{name}, every second job with a key");
-            figures.push(Figure::new(name, bulk, "jobs/s").compared_to(bulk / bulk_share, "limit"));
-            continue;
+    let turns = |keys| -> Result<Vec<Turn>> {
+        (0..plan.full_or_quick(7, 1)).map(|_| turn(store, jobs, keys)).collect()
+    };
+    let bulk_name = format!("{}: schedule by {BULK}", store.name);
+    let drain_name = format!("{}: claim and settle by {BATCH}", store.name);
+
+    let keyless = turns(false)?;
+    let limit = Pace::median(keyless.iter().map(|turn| turn.limit));
+    let bulks = Pace::median(keyless.iter().map(|turn| turn.bulks));
+    let drain = Pace::median(keyless.iter().map(|turn| turn.drain));
+    let mut figures = vec![
+        Figure::new(format!("limit: ZADD at depth {DEPTH}"), limit.per_second, "/s"),
+        Figure::new("limit: Redis CPU", limit.redis_cpu, "µs/op"),
+    ];
+    let (bulk_figure, drain_figure) = (bulks.figure(&bulk_name), drain.figure(&drain_name));
+    figures.extend(match target {
+        Some((_, bulk, drain)) => {
+            [bulk_figure.ratio_at_least(*bulk), drain_figure.ratio_at_least(*drain)]
         }
-        let bulk_figure =
-            Figure::new(&*name, bulk, "jobs/s").compared_to(bulk / bulk_share, "limit");
-        let drain_name = format!("{}: claim and settle by {BATCH}", store.name);
-        let drain_figure = Figure::new(&*drain_name, drained, "jobs/s")
-            .compared_to(drained / drained_share, "limit");
-        figures.extend([
-            Figure::new(format!("limit: ZADD at depth {DEPTH}"), limit, "/s"),
-            Figure::new("limit: Redis CPU", limit_cpu, "µs/op"),
-        ]);
-        figures.extend(match targets {
-            Some((bulk, drain)) => {
-                [bulk_figure.ratio_at_least(bulk), drain_figure.ratio_at_least(drain)]
-            }
-            None => [bulk_figure, drain_figure],
-        });
-        figures.extend([
-            Figure::new(format!("{name}: Redis CPU"), bulk_cpu, "µs/job"),
-            Figure::new(format!("{drain_name}: Redis CPU"), drained_cpu, "µs/job"),
-        ]);
-    }
+        None => [bulk_figure, drain_figure],
+    });
+    figures.extend([
+        Figure::new(format!("{bulk_name}: Redis CPU"), bulks.redis_cpu, "µs/job"),
+        Figure::new(format!("{drain_name}: Redis CPU"), drain.redis_cpu, "µs/job"),
+    ]);
+
+    let with_keys = Pace::median(turns(true)?.iter().map(|turn| turn.bulks));
+    figures.push(with_keys.figure(&format!("{bulk_name}, every second job with a key")));
     Ok(figures)
 }
 
-/// The limit, then bulks, then claims with settlements: each the rate, its share of the limit (not
-/// of the limit itself), and microseconds of Redis CPU per job.
-fn turn(store: &Store, jobs: usize, keys: bool) -> Result<[f64; 8]> {
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    per_second: f64,
+    /// The ratio to the limit in the same turn.
+    of_limit: f64,
+    /// Microseconds for each job or addition.
+    redis_cpu: f64,
+}
+
+impl Pace {
+    fn median(turns: impl Iterator<Item = Self> + Clone) -> Self {
+        let median = |value: fn(Self) -> f64| median(turns.clone().map(value).collect());
+        Self {
+            per_second: median(|pace| pace.per_second),
+            of_limit: median(|pace| pace.of_limit),
+            redis_cpu: median(|pace| pace.redis_cpu),
+        }
+    }
+
+    fn figure(self, name: &str) -> Figure {
+        Figure::new(name, self.per_second, "jobs/s").ratio(self.of_limit, "limit")
+    }
+}
+
+struct Turn {
+    limit: Pace,
+    bulks: Pace,
+    /// Claims and settlements.
+    drain: Pace,
+}
+
+fn turn(store: &Store, jobs: usize, keys: bool) -> Result<Turn> {
     store.fresh()?;
-    let (took, cost) = store.cost(|| add(store, jobs))?;
-    let (limit, limit_cpu) = (rate(jobs, took), micros(cost.server_cpu) / jobs as f64);
+    let (limit_took, limit_cost) = store.cost(|| add(store, jobs))?;
     let backend = block_on(open(&store.fresh()?))?;
     let (filling, draining) = (Arc::clone(&backend), Arc::clone(&backend));
     let filling = async move {
@@ -79,22 +105,26 @@ fn turn(store: &Store, jobs: usize, keys: bool) -> Result<[f64; 8]> {
         };
         fill(&*filling, jobs, |bulk| workload.random(a_week_ago(), bulk)).await
     };
-    let (bulk_took, bulk) = store.cost(|| in_task(filling))?;
+    let (bulks_took, bulks_cost) = store.cost(|| in_task(filling))?;
     let draining = async move { drain(&*draining, jobs).await };
-    let (drain_took, drained) = store.cost(|| in_task(draining))?;
+    let (drain_took, drain_cost) = store.cost(|| in_task(draining))?;
     block_on(backend.close())?;
-    let pace = |took: Duration, cpu: Duration| {
-        let rate = rate(jobs, took);
-        [rate, rate / limit, micros(cpu) / jobs as f64]
+    let pace = |took: Duration, cost: Cost| Pace {
+        per_second: rate(jobs, took),
+        of_limit: limit_took.as_secs_f64() / took.as_secs_f64(),
+        redis_cpu: micros(cost.server_cpu) / jobs as f64,
     };
-    let [bulk, bulk_share, bulk_cpu] = pace(bulk_took, bulk.server_cpu);
-    let [drained, drained_share, drained_cpu] = pace(drain_took, drained.server_cpu);
-    Ok([limit, limit_cpu, bulk, bulk_share, bulk_cpu, drained, drained_share, drained_cpu])
+    Ok(Turn {
+        limit: pace(limit_took, limit_cost),
+        bulks: pace(bulks_took, bulks_cost),
+        drain: pace(drain_took, drain_cost),
+    })
 }
 
-/// Additions to one sorted set on one connection, with random scores and members as large as
-/// Redisson's for the same payload: a 1-byte length and an 8-byte id, an 8-byte length and the
-/// payload. The time is without encoding.
+/// Adds members to one sorted set and returns the time without encoding.
+///
+/// Members are as large as Redisson's for the same payload: a 1-byte length and an 8-byte id, an
+/// 8-byte length and the payload.
 fn add(store: &Store, additions: usize) -> Result<Duration> {
     let mut rng = SmallRng::seed_from_u64(7);
     let mut connection = connect(store)?;
@@ -156,7 +186,7 @@ pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     })?;
     block_on(backend.close())?;
     let figure = Figure::new(format!("{}: schedule, one caller", store.name), own_rate, "jobs/s");
-    Ok(vec![figure.compared_to(own_rate / share, "bare EVALSHA").ratio_at_least(0.8)])
+    Ok(vec![figure.ratio(share, "bare EVALSHA").ratio_at_least(0.8)])
 }
 
 #[derive(Clone)]

@@ -19,7 +19,13 @@ impl Figure {
     }
 
     pub(crate) fn compared_to(self, reference: f64, to: &str) -> Self {
-        Self { ratio: Some((self.value / reference, to.to_owned())), ..self }
+        let ratio = self.value / reference;
+        self.ratio(ratio, to)
+    }
+
+    /// Shows a ratio that was measured turn by turn.
+    pub(crate) fn ratio(self, ratio: f64, to: &str) -> Self {
+        Self { ratio: Some((ratio, to.to_owned())), ..self }
     }
 
     pub(crate) fn at_most(self, bound: f64) -> Self {

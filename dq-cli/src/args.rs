@@ -464,7 +464,7 @@ fn token(text: &str) -> Result<String, &'static str> {
     if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
 }
 
-/// Parses a value whose variants are single words.
+/// Parses a value; every variant is a single word.
 fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = serde_json::Value::String(text.to_owned());
     serde_json::from_value(value).map_err(|error| error.to_string())

@@ -28,7 +28,7 @@ pub(crate) enum Failure {
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
-/// Exit code for a job whose state forbids the request, or a key another job has.
+/// Exit code if the job's state forbids the request, or another job has its key.
 pub(crate) const CONFLICT: u8 = 4;
 const UNREACHABLE: u8 = 5;
 
@@ -42,7 +42,6 @@ impl Failure {
         Self::new("invalid input", message, remedy)
     }
 
-    /// A broken pipe is not an error.
     pub(crate) fn output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
@@ -64,7 +63,6 @@ impl Failure {
         }
     }
 
-    /// The text for stderr; `None` if there is nothing to say.
     pub(crate) fn report(&self) -> Option<String> {
         let Self::Error { message, remedy, .. } = self else { return None };
         let mut report = format!("error: {}\n", text::clean(message));

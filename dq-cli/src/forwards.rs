@@ -62,7 +62,6 @@ impl ForwardRunner {
     }
 }
 
-/// Folds new metric values into their histograms, for ever.
 async fn keep_up(metrics: &PrometheusHandle) -> Infallible {
     let mut interval = tokio::time::interval(UPKEEP);
     loop {

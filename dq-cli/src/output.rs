@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Where a command prints its result, and notes about it.
 pub(crate) struct Output<'a> {
     results: BufWriter<Box<dyn Write + 'a>>,
     notes: Box<dyn Write + 'a>,
@@ -57,7 +56,6 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Tells the user something that is not part of the result.
     pub(crate) fn note(&mut self, text: &str) {
         // The result does not depend on it.
         let _ = writeln!(self.notes, "{text}");

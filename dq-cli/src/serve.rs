@@ -23,7 +23,6 @@ use crate::stores;
 
 const ADDRESS: &str = "127.0.0.1:7373";
 
-/// Serves until Ctrl-C or SIGTERM.
 pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'_>) -> Result<()> {
     if target.api.is_some() {
         return Err(Failure::usage(
@@ -87,7 +86,6 @@ impl Server {
         Ok(Self { listener, address, auth, forward: settings.forward })
     }
 
-    /// Serves a store until a signal arrives.
     async fn run(
         self,
         ops: &Ops,
@@ -184,7 +182,6 @@ fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
     Ok(auth.unwrap_or_else(Auth::loopback))
 }
 
-/// Adds the token's origin to an error.
 fn named(origin: &str, error: dq_core::Error) -> Failure {
     let remedy = error.remedy_text().unwrap_or_default();
     Failure::new("config", format!("{origin}: {}", error.message()), remedy)

@@ -28,7 +28,6 @@ pub(crate) fn duration(millis: u64) -> String {
     dq_ops::duration(millis, [" d", " h", " min", " s", " ms"])
 }
 
-/// Formats the time since `earlier`, as [`duration`] does.
 pub(crate) fn since(now: Timestamp, earlier: Timestamp) -> String {
     duration(u64::try_from(now.since(earlier).as_millis()).unwrap_or(u64::MAX))
 }

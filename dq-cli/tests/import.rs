@@ -1,5 +1,3 @@
-//! `dq import`.
-
 use crate::support::{Server, code, ok, run, text};
 
 #[test]

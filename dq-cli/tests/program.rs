@@ -1,5 +1,3 @@
-//! Exit codes, arguments, input and output of the commands.
-
 use std::io::{Read, Write};
 use std::process::Stdio;
 

@@ -1,5 +1,3 @@
-//! `dq serve` as a process.
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -139,7 +137,7 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
         let shown = ok(path, &server.api(&["where", "BILLING", name]));
         assert!(shown.starts_with("BILLING/17   done"), "{shown}");
     }
-    // Store gauges, and counters of what the server sent.
+    // Store gauges, and runner metrics of the forwards.
     for metric in [
         "dq_queue_jobs{queue=\"BILLING\",state=\"dead\"} 0",
         "dq_jobs_total{queue=\"BILLING\",outcome=\"done\"}",

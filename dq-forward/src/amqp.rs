@@ -100,8 +100,7 @@ impl AmqpForward {
 
     async fn publish(&self, job: &JobContext, properties: BasicProperties) -> Result<(), BoxError> {
         let deadline = Instant::now() + TIMEOUT;
-        // Each waiting job makes its own connection attempt in turn, so the deadline covers the
-        // wait, too.
+        // The deadline covers the wait, too: each waiting job connects in turn.
         let pool = tokio::time::timeout_at(deadline, self.pool()).await;
         let pool =
             pool.map_err(|_| format!("no connection to the broker within {TIMEOUT:?}"))??;
@@ -131,7 +130,6 @@ impl Pool {
         lock(&self.idle)
     }
 
-    /// Returns an idle channel, or opens one in confirm mode.
     async fn channel(&self) -> Result<Channel, BoxError> {
         while let Some(channel) = { self.idle().pop() } {
             if channel.status().connected() {
@@ -166,10 +164,7 @@ impl RawHandler for AmqpForward {
     }
 }
 
-/// Returns the properties of a job's message.
-///
-/// # Errors
-/// The reason if a job header is too long for AMQP.
+/// Returns the message properties, or the reason if a job header is too long for AMQP.
 fn properties(job: &JobContext) -> Result<BasicProperties, String> {
     let short = |what: &str, value: &str| {
         ShortString::try_new(value)

@@ -31,10 +31,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Checks the URL and reads the certificate, without connecting.
-    ///
-    /// # Errors
-    /// `Config` if the URL is malformed or the file cannot be read.
+    /// Checks the URL and reads the certificate without connecting; `Config` if either fails.
     pub(crate) fn new(url: &Secret, ca: Option<&Path>) -> Result<Self> {
         let mut uri: AMQPUri = url.expose().parse().map_err(|_| {
             invalid_setting(
@@ -81,10 +78,7 @@ impl Broker {
     }
 }
 
-/// Checks a setting that AMQP sends as a short string.
-///
-/// # Errors
-/// `Config` if the value is too long for AMQP.
+/// Checks a setting that AMQP sends as a short string; `Config` if it is too long.
 pub(crate) fn short_setting(name: &str, value: String) -> Result<ShortString> {
     ShortString::try_new(value)
         .map_err(|_| invalid_setting(format!("`{name}` is longer than 255 bytes"), "shorten it"))
@@ -98,7 +92,6 @@ fn ipv6_host(url: &str) -> Option<Ipv6Addr> {
     host.strip_prefix('[')?.split(']').next()?.parse().ok()
 }
 
-/// A connection to a broker.
 pub(crate) struct Link {
     connection: Connection,
     /// Set after the broker left a call unanswered.
@@ -116,7 +109,6 @@ impl Link {
     }
 
     /// Waits up to `limit` for the answer to a call.
-    ///
     /// lapin does not end every call when its connection ends, so this watches the connection.
     /// After an unanswered call it is not reused, and all other calls on it fail.
     pub(crate) async fn answer<T, E: Into<BoxError>>(

@@ -7,7 +7,6 @@ pub(crate) fn content_type(job: &JobContext) -> &str {
     job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json")
 }
 
-/// Returns the headers other than the content type, as names and values.
 #[cfg(any(feature = "amqp", feature = "redis"))]
 pub(crate) fn other_headers(job: &JobContext) -> impl Iterator<Item = (&str, &str)> {
     job.headers().iter().filter(|(name, _)| *name != Headers::CONTENT_TYPE)

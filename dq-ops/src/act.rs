@@ -177,8 +177,7 @@ impl Session {
             return Ok(());
         }
         let Err(unknown) = self.queue(queue).await else { return Ok(()) };
-        // A schedule may not have reached its first occurrence. A store without schedules names no
-        // queue.
+        // A schedule may precede its first job; a store without schedules names none.
         let schedules = dq.schedules().await.unwrap_or_default();
         match schedules.iter().any(|schedule| schedule.spec.queue == *queue) {
             true => Ok(()),
@@ -186,19 +185,16 @@ impl Session {
         }
     }
 
-    /// Returns the queue for changes by an operator.
     pub(crate) fn open(&self, queue: &QueueName) -> Result<QueueHandle> {
         self.may_change(queue, Role::Operator)?;
         Ok(self.ops.dq().queue(queue)?)
     }
 
-    /// Explains why a job cannot be changed.
     async fn not_waiting(&self, queue: &QueueName, target: &Target) -> OpsError {
         if !self.ops.dq().backend().capabilities().browse {
             return not_found(queue, target);
         }
-        // Dead and ended jobs are not searched by key, because services often cancel by key too
-        // late.
+        // Keys of dead and ended jobs are not searched: services often cancel by key too late.
         let found = async { Ok(self.ops.dq().queue(queue)?.get(target).await?) };
         match found.await {
             Ok(Some(view)) => OpsError::conflict(

@@ -135,7 +135,7 @@ fn choose_queues<'a>(
         _ => queues.sort_by_key(|queue| Reverse(count(queue))),
     }
     let selects_all = query.filter.is_empty() && query.contains.is_none();
-    // In ascending order, the first ready jobs are in the queues whose first job is due first.
+    // In ascending order, the first ready jobs are in the queues with the earliest due job.
     let first_queues_suffice = query.state == JobState::Ready && selects_all && !query.descending;
     queues.truncate(if first_queues_suffice { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
     let max_compared = match query.contains {

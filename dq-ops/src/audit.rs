@@ -1,4 +1,4 @@
-//! The audit: who changed what, with which result.
+//! The audit: every write with its actor and result.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -58,7 +58,6 @@ pub enum AuditOutcome {
     Interrupted,
 }
 
-/// The latest entries, and the user's function for all of them.
 #[derive(Clone, Default)]
 pub(crate) struct Audit {
     shared: Arc<Shared>,
@@ -76,8 +75,7 @@ struct Shared {
 impl Audit {
     pub(crate) const KEPT: usize = 1_000;
 
-    /// Maximum target and error length in characters. Both may contain unchecked text from a
-    /// caller.
+    /// Maximum target and error length in characters; callers may send unchecked text.
     const MAX_TEXT: usize = 512;
 
     pub(crate) fn with_sink(sink: impl Fn(&AuditEntry) + Send + Sync + 'static) -> Self {
@@ -85,7 +83,7 @@ impl Audit {
         Self { shared: Arc::new(Shared { last, sink: Some(sink) }) }
     }
 
-    /// Returns the entries whose writes ended last, latest first.
+    /// Returns the entries that ended last, latest first.
     pub(crate) fn last(&self, limit: usize) -> Vec<AuditEntry> {
         let last = lock(&self.shared.last);
         last.iter().rev().take(limit).cloned().collect()
@@ -147,7 +145,6 @@ impl fmt::Debug for Audit {
     }
 }
 
-/// An entry whose write has not ended.
 #[must_use = "the write counts as interrupted when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct Pending {

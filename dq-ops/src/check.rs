@@ -64,8 +64,7 @@ impl Session {
     pub async fn check(&self) -> Vec<FindingView> {
         let dq = self.ops.dq();
         let mut findings: Vec<_> = dq.check().await.into_iter().map(FindingView::from).collect();
-        // Reported even if the main store has the same finding, because these checks also read
-        // drained stores.
+        // Reported beside the main store's own finding: these checks also read drained stores.
         let failed = |code: &str, what: &str, error: &OpsError| {
             let cause = format!("the {what} could not be checked: {error}");
             let again = || "repeat the check when the store can be reached".to_owned();
@@ -136,7 +135,6 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// Schedules without a runner, or overdue.
 fn missed_schedules(observed: &Observed, schedules: &[ScheduleView]) -> Option<FindingView> {
     let has_no_runner = observed.runners.as_ref().is_some_and(Vec::is_empty);
     let is_missed = |it: &&ScheduleView| {

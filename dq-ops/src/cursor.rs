@@ -19,10 +19,7 @@ pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Reads a cursor of the listing of this state and order.
-///
-/// # Errors
-/// `InvalidInput` if the text is not a cursor, `Conflict` if it belongs to another listing.
+/// Reads a cursor: `InvalidInput` for other text, `Conflict` for another listing's cursor.
 pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor> {
     let bytes = if text.len() > 64 { None } else { URL_SAFE_NO_PAD.decode(text).ok() };
     let bytes = bytes.and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());

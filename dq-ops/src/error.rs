@@ -58,8 +58,7 @@ impl OpsError {
         Self::Conflict { message: message.into(), remedy: remedy.into() }
     }
 
-    /// Returns the kind's name: the [`ErrorKind`]'s, or `forbidden`, `not found` or
-    /// `conflict`.
+    /// Returns the kind's name: the [`ErrorKind`]'s, or `forbidden`, `not found` or `conflict`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

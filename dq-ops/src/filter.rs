@@ -44,10 +44,7 @@ impl JobFilter {
         *self == Self::default()
     }
 
-    /// Returns the client's filter with the same conditions.
-    ///
-    /// # Errors
-    /// `InvalidInput` if a text is empty or too long.
+    /// Returns the client's filter; `InvalidInput` if a text is empty or too long.
     pub(crate) fn to_core(&self) -> Result<Filter> {
         for (name, text) in [("key_prefix", &self.key_prefix), ("error", &self.error)] {
             if let Some(text) = text {
@@ -79,10 +76,7 @@ impl JobFilter {
     }
 }
 
-/// Rejects an empty or too long text.
-///
-/// # Errors
-/// `InvalidInput`, naming the text.
+/// Rejects an empty or too long text as `InvalidInput`.
 pub(crate) fn check_text(name: &str, text: &str, max: usize) -> Result<()> {
     if text.is_empty() {
         return Err(Error::invalid(format!("the text {name} is empty"))

@@ -15,10 +15,12 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
     if let Some(millis) = text.strip_suffix("ms").and_then(|millis| millis.parse().ok()) {
         return Ok(Timestamp::from_millis(millis));
     }
-    match text.parse::<jiff::Timestamp>() {
+    // jiff ends a day before the year 10000.
+    let last_day = || humantime::parse_rfc3339(text).ok();
+    match text.parse::<jiff::Timestamp>().map(SystemTime::from).ok().or_else(last_day) {
         // A `Timestamp` made from a `SystemTime` rounds up, so that no job is due early.
-        Ok(time) => Ok(SystemTime::from(time).into()),
-        Err(_) => Err(Error::invalid(format!("{:?} is not a time", head(text)))
+        Some(time) => Ok(time.into()),
+        None => Err(Error::invalid(format!("{:?} is not a time", head(text)))
             .remedy("write it like 2027-01-31T10:00:00Z or 2027-01-31T18:00:00+08:00")),
     }
 }
@@ -124,6 +126,7 @@ mod tests {
     fn times_are_rfc_3339_or_milliseconds() {
         for (text, millis) in [
             ("2027-01-31T10:00:00Z", 1_801_389_600_000),
+            ("9999-12-31T23:59:59Z", 253_402_300_799_000),
             ("2027-01-31T18:00:00+08:00", 1_801_389_600_000),
             ("2027-01-31T04:30:00.0001-05:30", 1_801_389_600_001),
             ("1969-12-31T23:59:59.997z", -3),

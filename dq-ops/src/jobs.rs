@@ -1,4 +1,4 @@
-//! What operators see of jobs: listings of one queue, searches in payloads, single jobs.
+//! Jobs for operators: listings of one queue, searches in payloads, single jobs.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub struct JobQuery {
     pub state: JobState,
     /// Further conditions.
     pub filter: JobFilter,
-    /// Only jobs whose payload contains this text, up to 1,024 bytes; needs the role reader.
+    /// Only jobs with this text in their payload, up to 1,024 bytes; needs the role reader.
     pub contains: Option<String>,
     /// The previous page's [`JobPage::next`].
     pub after: Option<String>,

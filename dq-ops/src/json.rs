@@ -13,7 +13,7 @@ use serde_json::Number;
 /// Every whole number up to here has an exact `f64`.
 const MAX_FLOAT: f64 = 9_007_199_254_740_991.0;
 
-/// A whole number. It may be written `3.0`, because some programs write all numbers with a decimal point.
+/// A whole number, also as `3.0`: some programs write all numbers with a decimal point.
 struct Whole<T>(T);
 
 impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
@@ -39,9 +39,6 @@ pub fn whole<'de, T: TryFrom<i64>, D: Deserializer<'de>>(
 }
 
 /// Reads an object of whole numbers.
-///
-/// # Errors
-/// If a value is not a whole number or out of range.
 pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, u64>, D::Error> {
@@ -49,9 +46,7 @@ pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(
     Ok(numbers.into_iter().map(|(name, Whole(number))| (name, number)).collect())
 }
 
-/// Reads an object, and rejects a list.
-///
-/// serde would read a list as the fields by position.
+/// Reads an object, and rejects a list, which serde would read as fields by position.
 ///
 /// # Errors
 /// If the value is not an object.

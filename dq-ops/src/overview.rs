@@ -121,7 +121,7 @@ impl QueueSummary {
     }
 }
 
-/// Sums of what a queue's runners announce.
+/// Sums of a queue's runner announcements.
 #[derive(Debug, Default)]
 struct Served {
     runners: u64,
@@ -130,7 +130,6 @@ struct Served {
     run_time: Histogram,
 }
 
-/// Sums up the announcements by queue.
 fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
     let mut queues: BTreeMap<QueueName, Served> = BTreeMap::new();
     for info in runners.iter().filter_map(|runner| runner.info.as_ref().ok()) {
@@ -161,7 +160,6 @@ fn free_slots(runners: &[RegisteredRunner]) -> u64 {
     readable.map(free_in_runner).fold(0, u64::saturating_add)
 }
 
-/// The queues and runners of the store at one time.
 pub(crate) struct Observed {
     /// The queues with jobs or runners, ordered by name.
     pub(crate) stats: Vec<QueueStats>,
@@ -177,7 +175,7 @@ impl Session {
         let now = self.now().await?;
         let infos = runners.iter().flatten().filter_map(|runner| runner.info.as_ref().ok());
         for served in infos.flat_map(|info| &info.queues) {
-            // A store may omit a queue whose jobs have all ended.
+            // A store may omit a queue after its last job has ended.
             if !stats.iter().any(|known| known.queue == served.queue) {
                 stats.push(QueueStats::empty(served.queue.clone()));
             }

@@ -26,7 +26,6 @@ pub struct JobContent {
 }
 
 impl JobContent {
-    /// Returns a job's content, without payload and headers where they are not shown.
     pub(crate) fn of(view: &JobView, with_payload: bool) -> Self {
         let dead = view.dead.as_ref().map(|(reason, _)| reason.message.clone());
         let ended = view.ended.as_ref().and_then(|ended| ended.reason.clone());
@@ -41,7 +40,7 @@ impl JobContent {
         }
     }
 
-    /// Returns the content of a schedule, whose jobs have no user headers.
+    /// Returns a schedule's content; its jobs have no user headers.
     pub(crate) fn of_schedule(queue: QueueName, payload: Bytes) -> Self {
         Self { queue, payload, headers: BTreeMap::new(), last_error: None, reason: None }
     }
@@ -62,7 +61,6 @@ impl fmt::Debug for JobContent {
 
 type Redact = dyn Fn(&mut JobContent) + Send + Sync;
 
-/// The user's redaction, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Redaction(Option<Arc<Redact>>);
 
@@ -75,7 +73,6 @@ impl Redaction {
         self.0.is_some()
     }
 
-    /// Returns a job's redacted content.
     pub(crate) fn apply(&self, view: &JobView, with_payload: bool) -> JobContent {
         self.redacted(JobContent::of(view, with_payload))
     }

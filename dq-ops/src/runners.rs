@@ -134,7 +134,7 @@ impl Session {
         Ok(self.ops.dq().runners().await?.iter().map(RunnerSummary::from).collect())
     }
 
-    /// Returns the runners with what they announce; `None` if the store keeps no announcements.
+    /// Returns the runners and their announcements; `None` if the store keeps none.
     pub(crate) async fn registered(&self) -> Result<Option<Vec<RegisteredRunner>>> {
         if !self.ops.capabilities().registry {
             return Ok(None);

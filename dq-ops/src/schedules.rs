@@ -232,7 +232,6 @@ impl Session {
         self.audited("put_schedule", queue, target, |changed| u64::from(*changed), put).await
     }
 
-    /// Builds the schedule without storing it.
     fn defined(
         &self,
         name: &str,

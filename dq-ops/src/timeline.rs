@@ -165,7 +165,6 @@ impl Session {
         Ok(Timeline { at, job, step: view.job.step(), events, now, presence: (&facts).into() })
     }
 
-    /// Reads whether a queue is paused, and what its runners announce.
     async fn facts(&self, queue: &QueueName) -> Result<LatenessFacts> {
         let paused = self.ops.dq().queue(queue)?.stats().await?.paused;
         let facts = match self.registered().await? {
@@ -177,8 +176,7 @@ impl Session {
     }
 }
 
-/// Returns a job's known events in order, which follows from the rest of the job: the store keeps
-/// one claim, one error and no times of lost claims.
+/// Orders the known events by the rest of the job, because the store lacks some times.
 fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
     let event = |at, kind| Some(TimelineEvent { at, kind });
     let scheduled = event(Some(job.created), EventKind::Scheduled);
@@ -215,7 +213,6 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
     events.into_iter().flatten().collect()
 }
 
-/// Whether the job's last claim ended without a result.
 fn last_claim_was_lost(view: &JobView) -> bool {
     let has_ended_run = match (view.death(), &view.ended) {
         (Some(kind), _) => kind != DeadKind::Lost,
@@ -225,7 +222,6 @@ fn last_claim_was_lost(view: &JobView) -> bool {
     view.state != JobState::Running && !has_ended_run
 }
 
-/// Returns the reason why a job waits; `None` if it has ended.
 fn wait_reason(job: &JobSummary, facts: &LatenessFacts, now: Timestamp) -> Option<WaitReason> {
     match job.state {
         JobState::Scheduled if job.due > now => {

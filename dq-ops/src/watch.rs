@@ -68,7 +68,6 @@ impl PastSlot {
     }
 }
 
-/// The counts of one minute or quarter of an hour.
 #[derive(Debug)]
 struct Slot {
     /// Slots from 1970 to this one.
@@ -78,7 +77,6 @@ struct Slot {
     queues: HashMap<QueueName, PastSlot>,
 }
 
-/// The slots of a window that were watched, oldest first.
 #[derive(Debug)]
 struct Ring {
     /// The length of a slot in milliseconds.
@@ -124,7 +122,6 @@ impl Ring {
         }
     }
 
-    /// Returns when the window starts, and its slots for a queue or for all.
     fn view(&self, queue: Option<&QueueName>, now: i64) -> (Timestamp, Vec<Option<PastSlot>>) {
         let first = now.div_euclid(self.slot_length) - self.slot_count + 1;
         let slot_at = |number: i64| {
@@ -165,7 +162,6 @@ impl Reading {
         Self { at, done: done.collect(), failed: failed.collect() }
     }
 
-    /// Returns the changes of each queue since an earlier reading.
     fn since(&self, earlier: &Self) -> HashMap<QueueName, PastSlot> {
         let mut changes: HashMap<QueueName, PastSlot> = HashMap::new();
         for (queue, done) in &self.done {

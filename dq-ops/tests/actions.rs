@@ -1,5 +1,3 @@
-//! Single and bulk changes.
-
 use std::sync::Arc;
 
 use dq_core::{
@@ -44,7 +42,6 @@ async fn a_repeated_request_schedules_one_job_even_after_its_end() {
     assert!(fixture.claim().await.is_empty());
 }
 
-/// A store whose listings never end.
 #[derive(Debug)]
 struct Endless(MemoryBackend);
 

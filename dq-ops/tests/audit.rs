@@ -1,5 +1,3 @@
-//! Which role may change what, and what the audit keeps of it.
-
 use std::sync::{Arc, Mutex};
 
 use dq_core::{Backend, Cancelled, Dq, Due, DurationExt, JobRef, MemoryBackend, VirtualClock};
@@ -12,7 +10,6 @@ use serde_json::json;
 use crate::fixture::{Fixture, START, at, filter, key, queue};
 use crate::schedules::nightly;
 
-/// Refused changes leave entries, too.
 #[tokio::test]
 async fn a_reader_changes_nothing_and_the_audit_has_every_attempt() {
     let fixture = Fixture::new().await;

@@ -61,7 +61,6 @@ impl Fixture {
         self.admin().schedule(&self.queue, request).await.unwrap().id
     }
 
-    /// Schedules a job without a key.
     pub(crate) async fn schedule_in(&self, queue: &QueueName, due: Due) {
         let mut request = ScheduleRequest::new("1");
         request.due = due;
@@ -78,14 +77,12 @@ impl Fixture {
         self.ops.dq().backend().settle(&settlements).await.unwrap();
     }
 
-    /// Claims all due jobs and settles them.
     pub(crate) async fn run_all(&self, verdict: Verdict) {
         for job in self.claim().await {
             self.settle(&job, verdict.clone()).await;
         }
     }
 
-    /// Schedules one job per reason and lets it die.
     pub(crate) async fn dead(&self, reasons: &[&str]) {
         for (number, reason) in reasons.iter().enumerate() {
             self.schedule(&format!("dead-{number}"), Due::NOW).await;
@@ -131,7 +128,6 @@ pub(crate) fn filter(fields: Value) -> JobFilter {
     serde_json::from_value(fields).unwrap()
 }
 
-/// A runner's announcement of the queue `MAIL`.
 pub(crate) fn serves_mail(concurrency: u64, running: u64) -> Value {
     json!({
         "queue": "MAIL", "concurrency": concurrency, "running": running, "lateness": [],

@@ -1,5 +1,3 @@
-//! Forecasts and simulations.
-
 use std::time::Duration;
 
 use dq_core::{Due, DurationExt};

@@ -1,5 +1,3 @@
-//! Overviews, listings and searches, and what redaction hides in them.
-
 use std::time::Duration;
 
 use dq_core::{DeadKind, DeadReason, Due, DurationExt, ErrorKind, JobState, Target, Verdict};

@@ -1,4 +1,4 @@
-//! All integration tests in one program, because linking is what takes long.
+//! All integration tests in one program, because linking takes long.
 
 mod actions;
 mod audit;

@@ -1,5 +1,3 @@
-//! Lateness objectives in the overview, on a queue and in the check.
-
 use dq_core::config::QueueSettings;
 use dq_core::{Due, DurationExt, LatenessCause};
 use dq_ops::ObjectiveView;
@@ -99,7 +97,6 @@ async fn the_cause_follows_from_what_the_runners_announce() {
     }
 }
 
-/// A runner that serves `MAIL` with an objective of its own.
 fn counted(objective: &str, in_time: u64, late: u64, cause: &str) -> Value {
     let mut queue = serves_mail(4, 0);
     queue["objective"] =

@@ -1,5 +1,3 @@
-//! Schedules: definitions, redaction, findings.
-
 use bytes::Bytes;
 use dq_core::{Backend, DurationExt, JobId, JobKey, JobState, NewJob};
 use dq_ops::{Actor, JobQuery, Role, ScheduleDefinition};
@@ -7,7 +5,6 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, START, at, key, queue};
 
-/// A daily schedule for this queue.
 pub(crate) fn nightly(queue: &str) -> ScheduleDefinition {
     serde_json::from_value(json!({
         "queue": queue, "cron": "30 2 * * *", "tz": "Europe/Stockholm", "payload": {"region": "eu"},

@@ -1,5 +1,3 @@
-//! Timelines and wait reasons.
-
 use dq_core::{DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
 use dq_ops::{EventKind, Role, WaitReason};
 use serde_json::json;
@@ -8,7 +6,6 @@ use crate::fixture::{Fixture, key, queue, serves_mail};
 use crate::schedules::nightly;
 
 impl Fixture {
-    /// Schedules a job that fails twice and then dies.
     async fn failed_twice_then_died(&self, kind: DeadKind, error: &str) -> JobId {
         let id = self.schedule("order", Due::NOW).await;
         for error in ["error 1", "error 2"] {
@@ -23,7 +20,6 @@ impl Fixture {
         timeline.events.into_iter().map(|event| event.kind).collect()
     }
 
-    /// Returns the errors in a job's timeline, with their attempts.
     async fn errors(&self, id: JobId) -> Vec<String> {
         let errors = self.events(id).await.into_iter().filter_map(|event| match event {
             EventKind::Failed { error, attempt } => {

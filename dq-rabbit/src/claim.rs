@@ -108,6 +108,7 @@ impl Engine {
                 self.set_payload(leased, payload);
             }
         }
+        // A job that has another payload now is not leased any more.
         for released in jobs.extract_if(.., |leased| unread.contains_key(&leased.job.id)) {
             let _ = self.releases.send(released.lease());
         }

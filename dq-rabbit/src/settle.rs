@@ -30,7 +30,8 @@ impl Engine {
         for (settlement, (result, job)) in settlements.iter().zip(&settled) {
             let leased_payload = self.payloads.take_leased(settlement.lease.job);
             let payload = match &settlement.verdict {
-                // Without a payload, another process has claimed the job.
+                // Without a payload, another process has claimed the job, or an earlier lease's
+                // settlement took it.
                 Verdict::Retry { .. } | Verdict::Snooze(_) | Verdict::Release { .. } => {
                     leased_payload
                 }

@@ -15,6 +15,7 @@ use crate::script::Call;
 pub(crate) fn due_arg(due: Due) -> String {
     match due {
         Due::At(at) => at.as_millis().to_string(),
+        // Resolved at 0, the due time is the delay.
         after @ Due::After(_) => format!("+{}", after.resolve(Timestamp::EPOCH).as_millis()),
     }
 }

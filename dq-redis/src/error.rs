@@ -238,7 +238,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         ),
         ("unknown command 'CLUSTER'", Config, NO_CLUSTER),
         ("unknown command", Incompatible, NO_COMMAND),
-        ("global 'struct'", Incompatible, NO_COMMAND),
+        ("'struct'", Incompatible, NO_COMMAND),
         (
             "certificate",
             Config,

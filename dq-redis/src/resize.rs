@@ -168,9 +168,12 @@ impl RedisBackend {
             let shards = reason.wanted_shards().unwrap_or(stored.shards);
             let is_resolved = match reason {
                 _ if shards != stored.shards => {
-                    // Two processes with different settings would change the count in turns. Change
-                    // 0 means that the server's data were deleted.
-                    if self.partitions.is_established(queue) && stored.change > 0 {
+                    // Two processes with different settings would change the count in turns, and a
+                    // lost count is stored again only if no other was stored since. Change 0 means
+                    // that the server's data were deleted.
+                    let must_keep = matches!(reason, Reason::Restore(_))
+                        || self.partitions.is_established(queue);
+                    if must_keep && stored.change > 0 {
                         return Err(shards_mismatch(queue, stored.shards, shards));
                     }
                     self.resize(queue, stored, shards).await?

@@ -27,7 +27,11 @@ impl RedisBackend {
         let script = Script::new(&[], &(commands.to_owned() + TRY), Effect::Repeatable);
         let mut call = script.on_keys(keys);
         call.arg(self.layout().test_channel());
-        let answer = call.query(&self.link).await;
+        // Both ways, because `query` sends no text while the server knows the script.
+        let answer = match call.query_by_text(&self.link).await {
+            Ok(_) => call.query(&self.link).await,
+            error => error,
+        };
         // Sentinels and clusters lead to another server soon.
         if let Err(CommandError::Failed(error)) = &answer
             && is_from_replica(error)

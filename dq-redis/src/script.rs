@@ -162,6 +162,10 @@ impl Call<'_> {
         command
     }
 
+    pub(crate) async fn query_by_text(&self, link: &Link) -> Result<Value, CommandError> {
+        link.query(None, &self.with_text()).await
+    }
+
     pub(crate) async fn query(&self, link: &Link) -> Result<Value, CommandError> {
         let mut answer = link.query(None, &self.command).await;
         if let Err(CommandError::Failed(error)) = &answer
@@ -169,7 +173,7 @@ impl Call<'_> {
         {
             // The script did not run. EVAL sends its text with the call, because after SCRIPT LOAD
             // the server could lose it again.
-            answer = link.query(None, &self.with_text()).await;
+            answer = self.query_by_text(link).await;
         }
         answer
     }

@@ -21,6 +21,9 @@ use crate::write_tx::WriteTx;
 const MAX_DROPPED: usize = 1_000;
 
 /// Leases up to `limit` due jobs in the planned queues.
+///
+/// For queues without due jobs, `next_due` comes from the plan. If another caller has since added a
+/// job, listeners hear of it.
 pub(crate) fn claim(
     tx: &mut WriteTx<'_>,
     plan: &ClaimPlan,
@@ -34,6 +37,7 @@ pub(crate) fn claim(
         let queue_next_due = if max == 0 {
             Some(*earliest_due)
         } else if tx.is_paused(*queue_id)? {
+            // Paused after the plan was made.
             None
         } else {
             lease_due(tx, *queue_id, want, max, worker, &mut claimed)?;

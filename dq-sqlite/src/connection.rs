@@ -14,6 +14,7 @@ use crate::schema;
 /// lower throughput, more raise tail latency.
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
+/// More than there are statements, so that none is parsed twice.
 const CACHED_STATEMENTS: usize = 192;
 
 const PAGE_BYTES: u32 = 4_096;
@@ -43,6 +44,7 @@ pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<
         return Err(no_store("the file has no tables of dq-sqlite with this `table_prefix`"));
     }
     if mode == OpenMode::Create && is_new {
+        // Both take effect only before the first table is created.
         conn.pragma_update(None, "page_size", PAGE_BYTES)?;
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }

@@ -17,6 +17,7 @@ pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
     }
     let mut vacuum = conn.prepare(&format!("PRAGMA incremental_vacuum({PAGES_PER_STEP})"))?;
     let mut rows = vacuum.query([])?;
+    // SQLite frees a page for each row that is read.
     while rows.next()?.is_some() {}
     // A file created without incremental vacuum never shrinks.
     Ok(free_pages(conn)? < before)

@@ -425,7 +425,7 @@ fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
     conn.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::fs;
 
@@ -434,6 +434,7 @@ mod tests {
     use super::*;
     use crate::fixture::Fixture;
 
+    // Windows refuses to move an open file.
     #[tokio::test]
     async fn a_commit_to_a_file_that_was_moved_meanwhile_is_not_acknowledged() {
         let fixture = Fixture::new().await;

@@ -55,7 +55,6 @@ pub(crate) struct DayAhead {
     pub(crate) omitted: usize,
 }
 
-/// The state of a router; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     shared: Arc<Shared>,
@@ -113,9 +112,8 @@ impl App {
         &self.shared.store_answers
     }
 
-    /// Runs a check for a program, one at a time; `None` on timeout.
-    ///
-    /// The result is not kept, because the caller may have just mended something.
+    /// Runs a check for a program, one at a time; `None` on timeout. The result is not kept,
+    /// because the caller may have just mended something.
     pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
         let check = async {
             let _turn = self.shared.check_turn.lock().await;
@@ -124,9 +122,8 @@ impl App {
         tokio::time::timeout(API_CHECK_TIMEOUT, check).await.ok()
     }
 
-    /// Returns the findings for a page; `None` if the check is slow.
-    ///
-    /// A slow check goes on, and a later call gets its result. Concurrent calls share a check.
+    /// Returns the findings for a page; `None` if the check is slow. A slow check goes on, and a
+    /// later call gets its result. Concurrent calls share a check.
     pub(crate) async fn check_for_page(&self, session: &Session) -> Option<Vec<FindingView>> {
         // A quick result is not kept either.
         let is_usable = |(began, check): &(Instant, watch::Receiver<CheckResult>)| {

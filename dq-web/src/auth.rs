@@ -28,13 +28,10 @@ pub struct Auth(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    /// Actors with their tokens.
     Tokens(Vec<(String, Actor)>),
-    /// Actors with their passwords.
     Basic(Vec<(String, Actor)>),
     TrustedHeader(HeaderName, Arc<RoleOf>),
     Custom(Arc<Custom>),
-    /// A token.
     Loopback(String),
 }
 
@@ -148,7 +145,6 @@ impl Auth {
         }
     }
 
-    /// Whether only requests from this machine are accepted.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.0, Kind::Loopback(_))
     }
@@ -165,7 +161,6 @@ impl Auth {
         (is_equal(secret, &token_of(headers)?) && !is_loopback(host)).then_some(host)
     }
 
-    /// Returns the request's actor; `None` if the credentials are missing or wrong.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Option<Actor> {
         match &self.0 {
             Kind::Tokens(tokens) => {
@@ -221,7 +216,6 @@ fn checked_token(token: String) -> Result<String> {
     checked("token", token, MIN_TOKEN)
 }
 
-/// Checks the length of a secret.
 fn checked(what: &str, secret: String, min: usize) -> Result<String> {
     if secret.len() >= min {
         return Ok(secret);
@@ -250,7 +244,6 @@ fn token_of(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// Returns user name and password of a request.
 fn basic_of(headers: &HeaderMap) -> Option<(String, String)> {
     let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -261,7 +254,6 @@ fn basic_of(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// Returns the host that a request names; empty if it names none.
 fn host_of(headers: &HeaderMap) -> &str {
     headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
 }

@@ -16,7 +16,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
-/// Limits for one client and for all.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// How long a request header may take to arrive, from the end of the previous request.

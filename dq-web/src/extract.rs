@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
 
-/// Query parameters.
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -24,7 +23,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// Path parameters.
 pub(crate) struct Segments<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segments<T> {

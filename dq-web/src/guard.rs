@@ -55,7 +55,6 @@ pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Ne
     }
 }
 
-/// Gives each response the headers that protect browsers.
 pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -128,7 +127,7 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     names.into_iter().flatten().any(|host| host.eq_ignore_ascii_case(authority))
 }
 
-/// Marks a request of this process, whose body has no limit. A client cannot send it.
+/// Marks a request of this process; its body has no limit. A client cannot send it.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct InProcess;

@@ -55,7 +55,6 @@ mod tests {
 
     use super::*;
 
-    /// A store that does not answer.
     #[derive(Debug)]
     struct Silent(MemoryBackend);
 

@@ -27,8 +27,8 @@
 //! | `/metrics` | store gauges for Prometheus |
 //! | `/healthz`, `/readyz` | whether the process and the store answer; need no authentication |
 //!
-//! You must pass an [`Auth`] to [`router`]. A [`Role`](dq_ops::Role) says what an actor may do. The
-//! server accepts changes from its own pages and from programs, and sets no cookies.
+//! You must pass an [`Auth`] to [`router`]; its actors have a [`Role`](dq_ops::Role). The server
+//! accepts changes from its own pages and from programs, and sets no cookies.
 
 #[cfg(feature = "actix")]
 pub mod actix;

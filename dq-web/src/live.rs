@@ -56,8 +56,7 @@ impl Live {
                 () = stopped => return None,
             };
             let event = Event::default().event("overview").data(&overview);
-            // Without a stop signal, the stream ends while the server runs, so browsers
-            // should reconnect soon.
+            // Such a stream ends while the server runs, so browsers should reconnect soon.
             let event = if stop.is_none() { event.retry(RECONNECT) } else { event };
             // The next event needs it again.
             live.stop = stop;
@@ -65,7 +64,6 @@ impl Live {
         })
     }
 
-    /// Waits for a state other than the last one sent.
     async fn changed(&self, sent: Option<Arc<str>>) -> Arc<str> {
         loop {
             let latest = self.latest.get(async {

@@ -36,10 +36,8 @@ const GAUGES: [Gauge; 5] = [
     ),
 ];
 
-/// Returns the runner metrics of this process.
 pub(crate) type ProcessMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// `GET /metrics`
 pub(crate) async fn metrics(
     Extension(session): Extension<Session>,
     Extension(of_process): Extension<ProcessMetrics>,

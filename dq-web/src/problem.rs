@@ -62,7 +62,6 @@ impl Problem {
     }
 }
 
-/// Returns the HTTP status for an error.
 fn status_of(error: &OpsError) -> StatusCode {
     let store_kind = match error {
         OpsError::Forbidden { .. } => return StatusCode::FORBIDDEN,

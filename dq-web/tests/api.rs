@@ -1,5 +1,3 @@
-//! The HTTP API: what it accepts, what it refuses, and with which status.
-
 use dq_core::{Due, DurationExt};
 use serde_json::json;
 

@@ -1,5 +1,3 @@
-//! The dashboard in a real browser.
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +14,6 @@ const QUEUE: &str = "a/../b?c#d";
 /// The same name in an address.
 const ENCODED: &str = "a%2F..%2Fb%3Fc%23d";
 
-/// Page names and paths.
 const PAGES: [(&str, &str); 17] = [
     ("overview", ""),
     ("queue", "queue?name=WEBHOOK_RETRY"),
@@ -41,7 +38,6 @@ fn address(server: SocketAddr, prefix: &str, page: &str) -> String {
     format!("http://ada:{ADMIN}@{server}{prefix}/{page}")
 }
 
-/// Opens a window on a page of the dashboard under `/ops/dq`.
 async fn open(fixture: &Fixture, page: &str) -> Window {
     let window = Window::open().await;
     window.go(&address(fixture.address, "/ops/dq", page)).await;
@@ -166,14 +162,12 @@ async fn many_queues_and_long_names_fit_the_window() {
     }
 }
 
-/// Schedules two jobs and lets a third die. Returns the dead job's id.
 async fn three_jobs(fixture: &Fixture) -> JobId {
     fixture.schedule(QUEUE, "first", "1", Due::After(1.hours())).await;
     fixture.schedule(QUEUE, "second", "1", Due::After(2.hours())).await;
     fixture.dead(QUEUE, "third", "boom").await
 }
 
-/// A window in which an operator changes jobs.
 struct Operator {
     window: Window,
     /// The dashboard's address, with its final slash.
@@ -187,8 +181,7 @@ impl Operator {
         Self { window: Window::open().await, dashboard, has_scripts: true }
     }
 
-    /// Opens a window on a host name that is not local. Without TLS, browsers send such a host fewer
-    /// headers.
+    /// Opens a window on a host name that is not local: without TLS, it gets fewer headers.
     async fn without_scripts(server: SocketAddr) -> Self {
         let dashboard = address(server, "/ops/dq", "").replace("127.0.0.1", "dq.test");
         let operator = Self { window: Window::open().await, dashboard, has_scripts: false };
@@ -216,7 +209,6 @@ impl Operator {
         assert_eq!(self.window.run("return window.marker").await, 1, "{selector}");
     }
 
-    /// Cancels, moves, replays and purges jobs.
     async fn change_jobs(&self, fixture: &Fixture) {
         let window = &self.window;
         let dead = three_jobs(fixture).await;

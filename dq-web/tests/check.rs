@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use crate::support::{Fixture, VIEWER};
 
-/// A store whose check waits for a permit.
+/// A store with checks that wait for a permit.
 #[derive(Debug)]
 struct SlowCheck {
     store: MemoryBackend,

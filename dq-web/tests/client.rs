@@ -16,12 +16,10 @@ use tokio::process::Command;
 /// Timeout for a program; Python starts slowly on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Returns the directory with a package and its dependencies.
 async fn package(package: PythonPackage) -> PathBuf {
     tokio::task::spawn_blocking(move || dq_servers::python_package(package)).await.unwrap()
 }
 
-/// Runs Python with modules from these directories; returns its output.
 async fn python(modules: &[&Path], arguments: &[&str], directory: &Path) -> String {
     let mut python = Command::new("python3");
     python
@@ -59,7 +57,7 @@ async fn a_client_that_others_generate_works() {
         "--output-path=dq_client",
     ];
     let report = python(&[&package], &generate, directory.path()).await;
-    // The report lists what the generator leaves out.
+    // The report lists everything that the generator leaves out.
     let report = report.to_lowercase();
     assert!(!report.contains("error") && !report.contains("warning"), "{report}");
 

@@ -65,7 +65,7 @@ async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
     jobs as f64 / began.elapsed().as_secs_f64()
 }
 
-/// Does what an open overview does: listens to events, and reads the page again and again.
+/// Acts like an open overview: listens to events, and reads the page again and again.
 async fn open_page(fixture: &Arc<Fixture>) -> JoinSet<()> {
     let (mut events, _) = events::wait_for(fixture.address, "", "event: overview").await;
     let mut tasks = JoinSet::new();
@@ -93,7 +93,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures one store; returns a table.
 async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> String {
     let dq = Dq::connect(url).await.unwrap();
     for queue in 0..QUEUES {
@@ -158,7 +157,6 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
     table
 }
 
-/// Measures all stores, one after the other.
 async fn measure_all(plan: &Plan) -> Vec<String> {
     let directory = || tempfile::tempdir().unwrap();
     let sqlite = directory();

@@ -1,5 +1,3 @@
-//! Server-sent events, and the end of a server that sends them.
-
 use std::time::Duration;
 
 use dq_core::{Due, DurationExt};

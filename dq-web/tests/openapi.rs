@@ -1,5 +1,3 @@
-//! The OpenAPI document: complete, and with the operations that the guide lists.
-
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};

@@ -1,5 +1,3 @@
-//! HTML of the queue and job pages.
-
 use crate::support::{ADMIN, Fixture, OPERATOR, VIEWER, sample};
 use dq_core::{DeadKind, DeadReason, Due, DurationExt, Verdict};
 

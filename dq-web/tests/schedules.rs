@@ -1,5 +1,3 @@
-//! Schedules, forecast and simulations: API, pages, permissions.
-
 use crate::support::{Fixture, OPERATOR, READER, VIEWER};
 use dq_core::{Due, DurationExt};
 use serde_json::json;
@@ -7,7 +5,6 @@ use serde_json::json;
 const DEFINITION: &str = r#"{"queue": "REPORT", "cron": "30 2 * * *", "tz": "Europe/Stockholm",
     "payload": {"text": "S3CRET"}}"#;
 
-/// A server with the schedule `report`, at the root.
 async fn fixture() -> Fixture {
     let fixture = Fixture::start("").await;
     let put = fixture.send(OPERATOR, "PUT", "/v1/schedules/report", Some(DEFINITION)).await;

@@ -1,5 +1,3 @@
-//! Rights, hostile requests and hostile texts, over plain HTTP.
-
 use crate::support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 use dq_core::{
     Announcement, Backend, BrowseParams, DeadKind, DeadReason, Due, DurationExt, JobState, Verdict,
@@ -43,7 +41,6 @@ const READS: [&str; 33] = [
     "/v1/forecast",
 ];
 
-/// Requests that change something if allowed.
 const WRITES: [(&str, &str, &str); 19] = [
     ("POST", "/v1/queues/MAIL/jobs", r#"{"payload":1}"#),
     ("POST", "/v1/queues/MAIL:pause", ""),

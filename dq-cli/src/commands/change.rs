@@ -10,7 +10,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-/// The jobs that the arguments select.
 enum Selection<'a> {
     One(&'a Target),
     Many(JobFilter),

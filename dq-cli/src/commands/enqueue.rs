@@ -1,5 +1,3 @@
-//! `dq enqueue`.
-
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 
@@ -72,7 +70,7 @@ pub(super) fn enqueue(args: &EnqueueArgs, source: &Source, output: &mut Output<'
         }
     })?;
     match scheduled.result {
-        // A repeated request whose job has ended.
+        // A repeated request; its job has ended.
         ScheduleResult::Ended => Ok(()),
         _ if scheduled.is_stored() => Ok(()),
         _ => Err(Failure::Reported(CONFLICT)),

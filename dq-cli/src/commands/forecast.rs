@@ -108,9 +108,8 @@ pub(super) fn simulate(
     output.text(&Table::new(&titles).rows(&report.queues.iter().map(simulated).collect::<Vec<_>>()))
 }
 
-/// Replaces a remedy that names request fields (see `dq-core/src/simulate/call.rs`) with one that
-/// names flags. Errors have no code for a simulation without slots or run times, also not from a
-/// server, so the remedy's text identifies it. `tests/forecast.rs` fails if the text changes.
+/// Replaces a remedy that names request fields (`dq-core/src/simulate/call.rs`) with one that names
+/// flags. These errors have no code, so the text identifies them; `tests/forecast.rs` checks it.
 fn name_flags(failure: Failure) -> Failure {
     match failure {
         Failure::Error { kind, message, remedy: Some(remedy) }

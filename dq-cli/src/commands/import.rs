@@ -1,5 +1,3 @@
-//! `dq import`: moves jobs from another system into a queue.
-
 use dq_core::import::ReasonCounts;
 use dq_core::{ImportSource, QueueName};
 use dq_redis::{RedissonSource, ZsetSource};

@@ -65,8 +65,7 @@ impl<'a, 'b> Listing<'a, 'b> {
     }
 }
 
-/// The table row of a job. Its note says why the job is dead or ended, where it runs, or what its
-/// last error was.
+/// The table row of a job, with a note on its death or end, its runner, or its last error.
 fn row(job: &JobSummary) -> Vec<String> {
     let note = match (&job.dead, &job.ended, &job.worker) {
         (Some(dead), ..) => dead.message.clone(),
@@ -95,7 +94,6 @@ fn attempts(job: &JobSummary) -> String {
     }
 }
 
-/// Returns the queue that an argument names, or all queues.
 fn queues_of(queue: Option<&QueueName>, source: &Source) -> Result<Vec<QueueName>> {
     match queue {
         // An unknown queue is an error, not an empty listing.

@@ -48,7 +48,6 @@ fn row(runner: &RunnerSummary) -> Vec<String> {
     ]
 }
 
-/// Prints problems of the store and missed objectives, with their remedies.
 pub(super) fn check(source: &Source, output: &mut Output<'_>) -> Result<()> {
     let findings = source.check()?;
     for finding in &findings {

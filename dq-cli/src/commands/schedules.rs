@@ -1,5 +1,3 @@
-//! `dq schedules`: schedules.
-
 use dq_ops::{BackfillReport, ScheduleDefinition, ScheduleDetail, ScheduleResult, ScheduleSummary};
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `dq where`: what happened to a job, and why it does not run now.
+//! `dq where`: a job's past, and why it does not run now.
 
 use dq_core::{JobState, Timestamp};
 use dq_ops::{EventKind, JobSummary, Presence, Timeline, WaitReason};

@@ -15,7 +15,6 @@ const BACKLOG: u64 = 160;
 /// How long after its due time a dead job stays. Nobody replays it in a demo that runs for days.
 const DEAD_STAYS: Duration = Duration::from_secs(1_800);
 
-/// The example jobs.
 #[derive(Clone, Copy)]
 enum Kind {
     Order,

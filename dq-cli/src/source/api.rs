@@ -29,7 +29,6 @@ impl Source {
         self.send(Request::new("GET", path, None))
     }
 
-    /// Posts an action without a body.
     fn act<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T> {
         self.send(Request::post(path, json!({})))
     }
@@ -154,7 +153,6 @@ impl Source {
         self.get("schedules")
     }
 
-    /// Returns a schedule with its next `next` occurrences.
     pub(crate) fn recurring(&self, name: &str, next: usize) -> Result<ScheduleDetail> {
         self.get(format!("{}?next={next}", path_of_schedule(name)?))
     }

@@ -13,7 +13,6 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Sends a request and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T> {
         match self {
             Self::Store(local) => local.send(&request),

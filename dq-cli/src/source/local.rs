@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use super::request::{Problem, Request};
 use crate::failure::{Failure, Result};
 
-/// An open store. Whoever has its configuration may do everything.
+/// An open store. Access to its configuration grants every right.
 pub(crate) struct Local {
     runtime: Runtime,
     dq: Dq,
@@ -59,7 +59,6 @@ impl Local {
         Ok(self.runtime.block_on(self.session.preview_import(queue, source))?)
     }
 
-    /// Calls the router and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
         let internal = |error: String| Failure::new("internal", error, "");
         let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();

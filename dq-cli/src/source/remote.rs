@@ -21,7 +21,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest response that is read, so that an endless one does not fill the memory.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// The HTTP API of a server.
 pub(crate) struct Remote {
     runtime: Runtime,
     client: Client,
@@ -72,7 +71,6 @@ impl Remote {
         Ok(Self { runtime: runtime()?, client, base, token: token.map(str::to_owned) })
     }
 
-    /// Sends a request and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
         let call = self.http_request(request)?;
         let (status, text) = self
@@ -124,7 +122,6 @@ impl Remote {
         Ok(call)
     }
 
-    /// Converts an error response. `changes` tells whether the request was a change.
     fn problem(&self, status: StatusCode, text: &[u8], changes: bool) -> Failure {
         if let Ok(problem) = serde_json::from_slice::<Problem>(text) {
             return match status {
@@ -158,7 +155,6 @@ impl Remote {
         Failure::new(title, format!("the server at {} {what}", self.base), remedy)
     }
 
-    /// Explains a missing response. `changes` tells whether the request was a change.
     fn unreachable(&self, error: &reqwest::Error, changes: bool) -> Failure {
         let (base, why) = (&self.base, cause(error));
         // Without a connection, the server has seen no request.
@@ -177,7 +173,6 @@ impl Remote {
     }
 }
 
-/// Returns the failure of a change that the server may have made.
 fn outcome_unknown(message: String) -> Failure {
     Failure::new(
         "outcome unknown",

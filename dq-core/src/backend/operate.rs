@@ -44,8 +44,10 @@ pub enum Operation<'a> {
     },
     /// Removes the queue's scheduled, ready and dead jobs. Running jobs finish.
     ///
-    /// Each call removes a limited number, to block other calls for some milliseconds at most. Repeat
-    /// it while [`OperateReport::more`] is set. Jobs scheduled between two calls may be removed too.
+    /// Each call removes a limited number, to block other calls for some milliseconds at most.
+    /// Repeat it while [`OperateReport::more`] is set. Afterwards, every job that waited or was
+    /// dead at the first call is gone, unless it was claimed in between. Jobs scheduled between two
+    /// calls may be removed too.
     Purge {
         /// The queue.
         queue: &'a QueueName,
@@ -71,7 +73,7 @@ impl Operation<'_> {
 pub struct OperateReport {
     /// Number of changed jobs. For pause and resume: 1, or 0 if the queue is already in that state.
     pub affected: u64,
-    /// Whether to repeat the purge, although the last call may remove none. `false`: no job is left.
+    /// Whether to repeat the purge; `false` if no job is left. The last call may remove none.
     pub more: bool,
 }
 

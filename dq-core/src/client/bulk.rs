@@ -20,9 +20,9 @@ use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 /// It works in steps of up to 1,000 jobs, so that other calls get through. After an error, completed
 /// steps stay changed; repeat the call for the rest.
 ///
-/// Jobs are listed and filtered just before their step. Jobs scheduled meanwhile may change too; jobs
-/// that die meanwhile do not. A purge continues until the queue is empty: pause or stop faster
-/// producers.
+/// Jobs are listed and filtered just before their step. A job rescheduled in between changes even
+/// if it no longer matches. Jobs scheduled meanwhile may change too; jobs that die meanwhile do
+/// not. A purge continues until the queue is empty: pause or stop faster producers.
 ///
 /// ```
 /// # use dq_core::{Dq, DurationExt, Filter};
@@ -39,8 +39,8 @@ use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 /// # }
 /// ```
 ///
-/// **Cancellation safety:** if you drop the future, no further step begins; the current one may or may
-/// not have taken effect.
+/// **Cancellation safety:** if you drop the future, no further step begins; the current one may or
+/// may not have taken effect.
 #[must_use = "nothing is changed until this is awaited"]
 pub struct Bulk<'a> {
     client: Arc<ClientShared>,

@@ -95,6 +95,7 @@ async fn run_handler(handler: &Handler, job: JobContext, timeout: &Timeout) -> J
     if timeout.passed.is_cancelled() {
         return Err(JobError::TimedOut(timeout.after));
     }
+    // The handler may also panic when dropped.
     catch_run(async {
         let mut run = (handler.run)(job.clone());
         tokio::select! {

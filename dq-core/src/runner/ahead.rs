@@ -39,3 +39,23 @@ impl RunTime {
         slots.saturating_mul(turns.saturating_sub(1)).min(BATCH)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_short_jobs_are_claimed_ahead() {
+        let mut run_time = RunTime::NEW;
+        assert_eq!(run_time.ahead(16), 0, "nothing is known yet");
+        for (micros, ahead) in [(5_000, 0), (2_400, 16), (1_200, 48)] {
+            for _ in 0..100 {
+                run_time.record(Duration::from_micros(micros));
+            }
+            assert_eq!(run_time.ahead(16), ahead, "{micros} µs");
+        }
+        assert_eq!(run_time.ahead(0), 0);
+        run_time.record(Duration::from_secs(1));
+        assert_eq!(run_time.ahead(16), 0, "one long job is enough");
+    }
+}

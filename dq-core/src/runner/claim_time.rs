@@ -44,16 +44,19 @@ impl ClaimTime {
         }
     }
 
+    /// Forgets the unanswered claim, which is not repeated.
     pub(super) fn give_up(&self) {
         lock(&self.0).sent_at = None;
     }
 
+    /// Returns the longest of the last two claims, with repetitions, and the unanswered one so far.
     pub(super) fn longest(&self, now: Duration) -> Option<Duration> {
         let claims = lock(&self.0);
         let unanswered = claims.sent_at.map(|sent_at| now.saturating_sub(sent_at));
         claims.last_two.into_iter().max().flatten().max(unanswered)
     }
 
+    /// Returns how long a job due at `due` waited during the outage.
     pub(super) fn waited_in_outage(&self, due: Duration) -> Duration {
         let waited = |outage: Outage| outage.ended.saturating_sub(outage.began.max(due));
         lock(&self.0).outage.map_or(Duration::ZERO, waited)
@@ -89,6 +92,23 @@ mod tests {
     fn claim(time: &ClaimTime, began: u64, ended: u64) {
         time.begin(secs(began));
         time.end(secs(ended));
+    }
+
+    #[test]
+    fn the_longest_of_two_claims_counts_even_before_its_answer() {
+        let time = ClaimTime::default();
+        assert_eq!(time.longest(secs(1)), None);
+        time.begin(secs(1));
+        assert_eq!(time.longest(secs(3)), Some(secs(2)));
+        time.begin(secs(3));
+        time.end(secs(4));
+        assert_eq!(time.longest(secs(9)), Some(secs(3)), "with the failed call");
+        time.begin(secs(9));
+        time.give_up();
+        claim(&time, 17, 18);
+        assert_eq!(time.longest(secs(18)), Some(secs(3)));
+        claim(&time, 18, 19);
+        assert_eq!(time.longest(secs(19)), Some(secs(1)));
     }
 
     #[test]

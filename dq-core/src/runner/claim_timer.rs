@@ -18,6 +18,7 @@ const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
 /// the total is scarce, every application job could trigger one.
 const INTERNAL_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
+/// When one claim loop claims next.
 #[derive(Debug)]
 pub(super) struct ClaimTimer {
     /// Store time minus local time in milliseconds, measured by the last claim.
@@ -62,15 +63,17 @@ impl ClaimTimer {
         self.saturated || self.next_claim().is_some_and(|next| next <= now)
     }
 
+    /// Returns the local time of the next claim.
     pub(super) fn next_claim(&self) -> Option<Timestamp> {
         let internal_due = self.internal_due.filter(|_| !self.internal_full);
         let due = earliest(self.next_due, internal_due)?;
         Some(self.claim_for(due))
     }
 
-    fn claim_for(&self, due: Timestamp) -> Timestamp {
+    /// Returns the local time of the claim for a job that is due at this store time.
+    fn claim_for(&self, store_due: Timestamp) -> Timestamp {
         let ahead = if self.last_claim_empty { Duration::ZERO } else { self.claim_ahead };
-        self.to_local(due) - ahead
+        self.to_local(store_due) - ahead
     }
 
     /// Returns whether to claim the internal queues, if one claim cannot cover all queues. `now` is
@@ -85,11 +88,16 @@ impl ClaimTimer {
         now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL
     }
 
-    pub(super) fn internal_queues_claimed(&mut self, next_due: Option<Timestamp>, now: Timestamp) {
+    pub(super) fn internal_queues_claimed(
+        &mut self,
+        next_due: Option<Timestamp>,
+        store_now: Timestamp,
+    ) {
         self.internal_due = next_due;
-        self.internal_claimed = Some(now);
+        self.internal_claimed = Some(store_now);
     }
 
+    /// Records an answered claim that was sent and answered at these local times.
     pub(super) fn claim_answered(
         &mut self,
         sent: Timestamp,
@@ -107,7 +115,8 @@ impl ClaimTimer {
         self.next_due = None;
     }
 
-    pub(super) fn job_withheld(&mut self, now: Timestamp, max: Duration) {
+    /// Delays the next claim, by up to `max`, because the store withholds a due job.
+    pub(super) fn job_withheld(&mut self, store_now: Timestamp, max: Duration) {
         let delay = self.withheld_delay.map_or(MIN_WITHHELD_DELAY, |delay| delay * 2).min(max);
         let logged = LOGGED_WITHHELD_DELAY.min(max);
         if delay >= logged && self.withheld_delay.is_none_or(|before| before < logged) {
@@ -116,17 +125,17 @@ impl ClaimTimer {
             );
         }
         self.withheld_delay = Some(delay);
-        self.next_due = Some(now + delay);
+        self.next_due = Some(store_now + delay);
     }
 
     pub(super) const fn no_job_withheld(&mut self) {
         self.withheld_delay = None;
     }
 
-    pub(super) fn apply_hint(&mut self, due: Timestamp) {
-        self.next_due = earliest(self.next_due, Some(due));
+    pub(super) fn apply_hint(&mut self, store_due: Timestamp) {
+        self.next_due = earliest(self.next_due, Some(store_due));
         let not_before = self.internal_claimed.map(|claimed| claimed + INTERNAL_HINT_INTERVAL);
-        self.internal_due = earliest(self.internal_due, Some(due).max(not_before));
+        self.internal_due = earliest(self.internal_due, Some(store_due).max(not_before));
         // The hint may be about a job that the empty claim did not see. This costs at most one
         // early claim.
         self.last_claim_empty = false;

@@ -79,7 +79,8 @@ async fn listen(Subscriber { runner, store, failures }: &Subscriber) -> Wakeups 
                     tracing::warn!(%error, "no wake-up hints; jobs are found by sweeps");
                 }
                 runner.observers.notify(&Event::StoreFailed(&error));
-                runner.clock().sleep(RETRY.delay(failed, 0.0)).await;
+                let delay = RETRY.delay(failed, 0.0).min(runner.settings.sweep);
+                runner.clock().sleep(delay).await;
             }
         }
     }

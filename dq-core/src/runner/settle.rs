@@ -31,6 +31,7 @@ const RETRY: Backoff = Backoff {
 pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver<FinishedRun>) {
     let store = Arc::clone(&context.store);
     let runner = Arc::clone(&context.runner);
+    // It holds a sender, which would keep this loop running.
     drop(context);
     let mut batch = Vec::with_capacity(BATCH);
     while receive_batch(&mut finished, &mut batch).await > 0 {

@@ -57,6 +57,7 @@ impl VerdictRules<'_> {
         (version > current).then_some(version)
     }
 
+    /// Returns the verdict on a run that started at `started`, by the store's clock.
     pub(crate) fn after_run(
         &self,
         job: &Job,

@@ -51,9 +51,11 @@ impl Batches {
                 biased;
                 answer = &mut answered => return answer.unwrap_or_else(|_| Err(interrupted())),
                 permit = self.calls.acquire() => {
+                    // Other schedules claimed at the same time first add their jobs.
                     tokio::task::yield_now().await;
                     let batch = self.take();
                     if batch.is_empty() {
+                        // Another task's call includes the jobs.
                         drop(permit);
                         return answered.await.unwrap_or_else(|_| Err(interrupted()));
                     }

@@ -13,12 +13,15 @@ use crate::model::{CatchUp, Due, Headers, Job, JobKey, NewJob, Overlap, Schedule
 /// How late an occurrence may be scheduled without counting as missed.
 pub(super) const ON_TIME: Duration = Duration::from_secs(60);
 
+/// The occurrences to schedule now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) occurrences: Vec<Timestamp>,
     /// Whether late occurrences were left out.
     pub(super) has_missed: bool,
+    /// The schedule's new cursor: the last occurrence that needs no more work.
     pub(super) cursor: Timestamp,
+    /// The first occurrence after now.
     pub(super) next: Option<Timestamp>,
 }
 
@@ -73,17 +76,26 @@ pub(super) fn occurrences_between(
 /// suspension the occurrence may run twice; a longer margin keeps more ids.
 const PIN_MARGIN: Duration = Duration::from_secs(15 * 60);
 
+/// The longest time for which an id is pinned: more than a year, for yearly schedules.
 const MAX_PINNED: Duration = Duration::from_secs(400 * 86_400);
 
+/// What became of an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handled {
+    /// Its job is stored, by this call or an earlier one.
     Stored,
+    /// The previous occurrence's job is live, and this one waits for its end.
     Waits,
+    /// The previous occurrence's job is live, so this one does not run.
     Skipped,
 }
 
 impl ScheduleJob {
-    /// Creates jobs for ordered occurrences, due at their own times, or in order until `until`.
+    /// Creates the jobs of `occurrences`, which are in order.
+    ///
+    /// Each job is due at its occurrence's time. With `until`, the last job is due then, and each
+    /// earlier one a millisecond before the next, so that they run in order. `horizon` is the longest
+    /// time for which the store pins ids.
     pub(super) fn due_jobs(
         &self,
         name: &str,
@@ -92,7 +104,6 @@ impl ScheduleJob {
         horizon: Duration,
     ) -> Result<Vec<NewJob>> {
         let offset = self.spec.offset(name);
-        // Each is due a millisecond before the next.
         let places_from_last = (0..occurrences.len() as u64).rev();
         let with_due = occurrences.iter().zip(places_from_last).map(|(time, place)| {
             let due = until
@@ -102,7 +113,7 @@ impl ScheduleJob {
         self.occurrence_jobs(name, &with_due.collect::<Vec<_>>(), horizon)
     }
 
-    /// Returns how the store's answer handles an occurrence.
+    /// Returns what became of an occurrence whose job the store answered with `scheduled`.
     pub(super) fn handled(
         &self,
         name: &str,
@@ -124,6 +135,7 @@ impl ScheduleJob {
         }
     }
 
+    /// Creates the jobs of occurrences with their due times, and pins their ids for long enough.
     pub(super) fn occurrence_jobs(
         &self,
         name: &str,
@@ -159,8 +171,8 @@ impl ScheduleJob {
         Ok(job)
     }
 
-    /// Returns when catch-up no longer reaches this occurrence or an earlier one, because `max`
-    /// newer ones exist. `None` if no later one exists.
+    /// Returns when catch-up no longer reaches this occurrence: when it leaves room only for later
+    /// ones, or none is left. `None` if no occurrence follows.
     fn replaced_at(&self, occurrence: Timestamp) -> Option<Timestamp> {
         let following = std::iter::successors(self.spec.next_after(occurrence), |time| {
             self.spec.next_after(*time)
@@ -189,12 +201,12 @@ impl ScheduleJob {
     }
 }
 
-/// Returns the key of a schedule's jobs, unless they may overlap.
+/// Returns the key that a schedule's jobs share if they must not overlap.
 pub(crate) fn occurrence_key(name: &str) -> Result<JobKey> {
     JobKey::new(format!("dq.schedule/{name}"))
 }
 
-/// Returns a schedule job's next occurrence job, as it will be stored; `None` during removal.
+/// Returns the job that a schedule job will schedule next; `None` if the schedule is being removed.
 pub(crate) fn job_of_schedule(schedule_job: &Job) -> Result<Option<NewJob>> {
     if schedule_job.payload == REMOVED {
         return Ok(None);
@@ -214,6 +226,7 @@ mod tests {
 
     const MINUTE: i64 = 60_000;
     const DAY: i64 = 24 * 60 * MINUTE;
+
     fn spec(times: impl Into<dq_cron::Times>, catch_up: &str) -> ScheduleSpec {
         schedule_job(times, catch_up).spec
     }
@@ -297,9 +310,9 @@ mod tests {
         let mut late = every_minute("all:90");
         late.spec.deadline = Some(10.minutes());
         assert_eq!(pinned(&late), 10.minutes());
-        let twice_a_week =
+        let two_minutes_a_week =
             |catch_up| schedule_job(Cron::new("0,1 0 * * SUN", "UTC").unwrap(), catch_up);
-        assert_eq!(pinned(&twice_a_week("last")), 1.minutes());
-        assert_eq!(pinned(&twice_a_week("all:2")), 7.days());
+        assert_eq!(pinned(&two_minutes_a_week("last")), 1.minutes());
+        assert_eq!(pinned(&two_minutes_a_week("all:2")), 7.days());
     }
 }

@@ -173,6 +173,16 @@ impl Fixture {
         self.stop = Some(stop);
     }
 
+    /// Waits for a claim, even without jobs.
+    pub(crate) async fn wait_claimed(&self) {
+        let claimed = async {
+            while self.store.calls("claim") == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), claimed).await.expect("the runner claims");
+    }
+
     pub(crate) async fn next(&mut self) -> Observed {
         let wait = tokio::time::timeout(Duration::from_secs(120), self.observed.recv());
         wait.await.expect("the runner sends an event").expect("the fixture holds a sender")

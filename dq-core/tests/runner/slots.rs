@@ -130,9 +130,7 @@ async fn jobs_claimed_ahead_are_given_back_if_the_slot_stays_busy_or_the_runner_
 async fn a_job_that_becomes_due_wakes_the_claim_loop() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
-    while fixture.store.calls("claim") == 0 {
-        tokio::task::yield_now().await;
-    }
+    fixture.wait_claimed().await;
     let queue = fixture.queue();
     let far = queue.schedule(r#""far""#, "application/json").after(30.seconds()).await.unwrap();
     fixture.schedule("near").await;

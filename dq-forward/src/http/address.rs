@@ -94,12 +94,8 @@ impl AddressPolicy {
         Ok(Self { allowed: allowed.iter().map(network).collect::<Result<_>>()? })
     }
 
-    /// Rejects a URL's host that no request may reach. Names are resolved later, at each request;
-    /// this is the only check of an address.
-    ///
-    /// # Errors
-    /// `Config` for a forbidden address, or a name of this computer if none of its addresses is
-    /// allowed.
+    /// Rejects a URL's host as `Config`: a forbidden address, or a name of this computer if none of
+    /// its addresses is allowed. Names are resolved later; this is the only check of an address.
     pub(super) fn check_host(&self, host: &str) -> Result<()> {
         // A URL writes IPv6 addresses in brackets.
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();

@@ -16,10 +16,7 @@ const FAILURES: std::ops::Range<u16> = 300..600;
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Returns the statuses that mark a job dead: the configured ones, and 410, by which Standard
-/// Webhooks means that the receiver is gone for good.
-///
-/// # Errors
-/// `Config` if a status is not a failure.
+/// Webhooks means that the receiver is gone for good. `Config` if a status is not a failure.
 pub(super) fn dead_on(statuses: &[u16]) -> Result<Vec<StatusCode>> {
     let failure = |status: &u16| match StatusCode::from_u16(*status) {
         Ok(code) if FAILURES.contains(status) => Ok(code),
@@ -31,10 +28,7 @@ pub(super) fn dead_on(statuses: &[u16]) -> Result<Vec<StatusCode>> {
     statuses.iter().map(failure).chain([Ok(StatusCode::GONE)]).collect()
 }
 
-/// Decides what an answer means for its job.
-///
-/// # Errors
-/// The reason of a failure that is retried after the queue's backoff.
+/// Returns a job's outcome; an error is retried after the queue's backoff.
 pub(super) fn outcome(dead_on: &[StatusCode], answer: &Answer, now: Timestamp) -> HandlerResult {
     let status = answer.status;
     if status.is_success() {

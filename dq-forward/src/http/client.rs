@@ -16,7 +16,6 @@ const EXCERPT_BYTES: usize = 256;
 /// How long to wait for that part of the body.
 const EXCERPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the receiver answered.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -24,7 +23,6 @@ pub(super) struct Answer {
     pub(super) excerpt: String,
 }
 
-/// Posts requests to one URL.
 pub(super) struct Client {
     http: reqwest::Client,
     url: Url,
@@ -32,10 +30,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Creates the client without connecting. `headers` go with every request.
-    ///
-    /// # Errors
-    /// `Config` if the URL or the certificates are unusable, or the URL has a forbidden address.
+    /// Creates the client without connecting; `headers` go with every request. `Config` for an
+    /// unusable URL or certificate, or a forbidden address.
     pub(super) fn new(
         settings: &HttpSettings,
         headers: HeaderMap,
@@ -52,7 +48,7 @@ impl Client {
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .pool_max_idle_per_host(0)
-            // The addresses of a name share this time, so that a silent one leaves some for the next.
+            // A name's addresses share this time, so that a silent one leaves some for the next.
             .connect_timeout(settings.timeout)
             .user_agent(concat!("dq-forward/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers)
@@ -72,11 +68,7 @@ impl Client {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// Posts a body and returns the answer.
-    ///
-    /// # Errors
-    /// If the name resolves to no permitted address, the connection fails, or no answer arrives in
-    /// time. The receiver may have processed the request.
+    /// Posts a body. After an error the receiver may still have processed the request.
     pub(super) async fn post(
         &self,
         headers: HeaderMap,
@@ -96,7 +88,6 @@ impl Client {
     }
 }
 
-/// Checks the URL of the settings.
 fn url(settings: &HttpSettings, policy: &AddressPolicy) -> Result<Url> {
     let invalid = |what: &str| {
         invalid_setting(
@@ -115,7 +106,6 @@ fn url(settings: &HttpSettings, policy: &AddressPolicy) -> Result<Url> {
     Ok(url)
 }
 
-/// Trusts the certificates in `ca`, or else the operating system's.
 fn trusting(builder: ClientBuilder, settings: &HttpSettings, url: &Url) -> Result<ClientBuilder> {
     let Some(path) = &settings.ca else {
         return Ok(match url.scheme() {
@@ -154,7 +144,7 @@ fn cause(error: reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Reads the start of a body and replaces control characters. A missing body is no error, because
+/// Reads the body's start and replaces control characters. A missing body is no error, because
 /// only the status matters.
 async fn excerpt(mut response: Response) -> String {
     let mut bytes = Vec::new();

@@ -103,7 +103,6 @@ impl HttpForward {
         })
     }
 
-    /// The headers of a job's request.
     fn headers(&self, job: &JobContext) -> Result<HeaderMap, BoxError> {
         let id = job.id().to_string();
         let timestamp = job.now().as_millis() / 1_000;
@@ -146,13 +145,12 @@ impl RawHandler for HttpForward {
     }
 }
 
-/// Encodes a name for a header, whose values can hold only a part of ASCII.
+/// Percent-encodes a name, because header values hold only a part of ASCII.
 fn percent_encoded(text: &str) -> String {
     const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, &ENCODED).to_string()
 }
 
-/// Returns the headers of the settings, which go with every request.
 fn fixed_headers(headers: &BTreeMap<String, Secret>) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {

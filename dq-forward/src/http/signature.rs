@@ -12,20 +12,17 @@ const PREFIX: &str = "whsec_";
 /// How long a key may be.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// Signs requests with each configured key.
 pub(super) struct Signer {
     keys: Vec<hmac::Key>,
 }
 
 impl Signer {
-    /// # Errors
-    /// `Config` for a malformed or weak key, without printing it.
+    /// Decodes the keys; `Config` for a malformed or weak one, without printing it.
     pub(super) fn new(secrets: &[Secret]) -> Result<Self> {
         Ok(Self { keys: secrets.iter().map(key).collect::<Result<_>>()? })
     }
 
     /// Returns the header `webhook-signature`, with one signature per key; `None` without keys.
-    /// Pass the values of `webhook-id` and `webhook-timestamp`.
     pub(super) fn sign(&self, id: &str, unix_seconds: i64, body: &[u8]) -> Option<String> {
         let signature = |key: &hmac::Key| {
             let mut context = hmac::Context::with_key(key);

@@ -11,10 +11,8 @@ use uuid::Uuid;
 use super::settings::IngressSettings;
 use crate::error::invalid_setting;
 
-/// A message from another system.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Message {
-    /// The id from the other system.
     pub(super) id: Option<String>,
     /// The job id, if the source chose it when it took the message.
     pub(super) job_id: Option<JobId>,
@@ -33,7 +31,6 @@ enum Place {
     Body(String),
 }
 
-/// The places of a source's settings.
 pub(super) struct Mapping {
     key: Option<Place>,
     delay: Option<Place>,
@@ -42,7 +39,6 @@ pub(super) struct Mapping {
     scope: Vec<u8>,
 }
 
-/// What a message says about its job.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
     /// `None` if the message has no id. Each delivery is then a new job.
@@ -52,10 +48,7 @@ pub(super) struct Mapped {
 }
 
 impl Mapping {
-    /// Creates a source's mapping. `scope` tells its messages from other sources' messages.
-    ///
-    /// # Errors
-    /// `Config` naming the setting that is not a place.
+    /// Creates a source's mapping; `scope` sets its messages apart from other sources' messages.
     pub(super) fn new(scope: &[&str], settings: &IngressSettings) -> Result<Self> {
         let mut bytes = Vec::new();
         for part in scope {
@@ -73,10 +66,7 @@ impl Mapping {
         })
     }
 
-    /// Reads a message's values.
-    ///
-    /// # Errors
-    /// A text that names the missing or invalid value without printing it.
+    /// Reads a message's values; an error names a missing or invalid value without printing it.
     pub(super) fn map(&self, message: &Message) -> Result<Mapped, String> {
         let needs_body = [&self.key, &self.delay, &self.id]
             .into_iter()
@@ -133,11 +123,8 @@ impl Place {
         }
     }
 
-    /// Returns the text or number at this place as text; `None` if there is nothing.
-    ///
-    /// # Errors
-    /// The value has another type. So does a number that the parser may have rounded, because
-    /// rounding could turn two ids into one.
+    /// Returns the text or number at this place as text; `None` if there is nothing. Rejects other
+    /// types, and a number that the parser may have rounded: rounding could turn two ids into one.
     fn text(&self, message: &Message, body: &Value) -> Result<Option<String>, &'static str> {
         let pointer = match self {
             Self::Header(name) => return Ok(message.headers.get(name).cloned()),

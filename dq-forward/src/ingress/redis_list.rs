@@ -68,7 +68,6 @@ struct ListSource {
     target: Target,
     server: Server,
     from: String,
-    /// The second list.
     taking: String,
     unmapped: String,
 }

@@ -51,8 +51,7 @@ impl StreamSource {
         })
     }
 
-    /// Stores the entries' jobs, sets aside the entries that cannot become one, and acknowledges
-    /// both.
+    /// Stores the entries' jobs, sets aside unmappable entries, and acknowledges both.
     async fn take(
         &self,
         connection: &mut MultiplexedConnection,
@@ -113,7 +112,6 @@ impl StreamSource {
         Ok(())
     }
 
-    /// Creates the stream and the consumer group unless they exist.
     async fn create_group(&self, connection: &mut MultiplexedConnection) -> Result<(), BoxError> {
         let mut create = cmd("XGROUP");
         create.arg("CREATE").arg(&self.from).arg(&self.group).arg("0").arg("MKSTREAM");

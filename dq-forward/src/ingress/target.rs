@@ -17,18 +17,16 @@ const JSON: &str = "application/json";
 /// Limit for a reason, in bytes. A header carries it, and brokers limit headers.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// The queue that a source's messages become jobs of.
 pub(super) struct Target {
     dq: Dq,
     handle: QueueHandle,
     queue: QueueName,
     mapping: Mapping,
     remember: Duration,
-    /// The source type and what it reads.
+    /// The source type and its queue, list or stream.
     name: String,
 }
 
-/// What became of a message.
 pub(super) enum Taken {
     /// The job is stored, now or earlier.
     Stored,
@@ -37,11 +35,8 @@ pub(super) enum Taken {
 }
 
 impl Target {
-    /// Builds the target of a source. `address` is the server's address; message ids are unique
-    /// only within it.
-    ///
-    /// # Errors
-    /// `Config` naming the unusable setting; `Unsupported` if the store cannot pin ids.
+    /// Builds a source's target. `address` is the server's; message ids are unique only within it.
+    /// Errors: `Config` naming the unusable setting, `Unsupported` if the store cannot pin ids.
     pub(super) fn new(
         dq: &Dq,
         kind: &str,
@@ -96,11 +91,9 @@ impl Target {
         self.dq.new_id()
     }
 
-    /// Stores the messages' jobs. Returns what became of each message, by its index, and the last
-    /// failure of the store; the messages that it concerns are left out.
-    ///
-    /// Stored messages come first, so that a failure to set one aside does not block their
-    /// acknowledgements.
+    /// Stores the messages' jobs. Returns each message's result by index, and the last store
+    /// failure; failed messages are left out. Stored messages come first, so that a failure to set
+    /// one aside does not block their acknowledgements.
     pub(super) async fn take(
         &self,
         messages: &[Message],
@@ -118,10 +111,7 @@ impl Target {
         (taken, failure)
     }
 
-    /// Reads a message's values.
-    ///
-    /// # Errors
-    /// Why the message cannot become a job.
+    /// Reads a message's values, or the reason why it cannot become a job.
     fn map(&self, message: &Message) -> Result<Mapped, String> {
         if let Some(reason) = &message.unreadable {
             return Err(reason.clone());
@@ -136,10 +126,8 @@ impl Target {
         self.mapping.map(message)
     }
 
-    /// Stores a message's job.
-    ///
-    /// # Errors
-    /// The store's error. The job may still be stored; with a message id, repeating the call is
+    /// Stores a message's job. After an error the job may still be stored; with a message id,
+    /// repeating the call is safe.
     /// safe.
     async fn store(&self, message: &Message) -> Result<Taken, BoxError> {
         let mapped = match self.map(message) {
@@ -174,7 +162,6 @@ impl Target {
         }
     }
 
-    /// Logs that a message cannot become a job.
     fn unmapped(&self, message: &Message, mut reason: String) -> Taken {
         while reason.len() > MAX_REASON_BYTES {
             reason.pop();

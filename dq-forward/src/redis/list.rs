@@ -64,7 +64,6 @@ impl RawHandler for RedisListForward {
     }
 }
 
-/// A list element.
 #[derive(Serialize)]
 struct Envelope<'a> {
     id: String,

@@ -25,8 +25,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// # Errors
-    /// `Config` if the URL is malformed.
+    /// Checks the URL without connecting; `Config` if it is malformed.
     pub(crate) fn new(url: &Secret) -> Result<Self> {
         let invalid = || {
             invalid_setting(
@@ -54,8 +53,7 @@ impl Server {
 
     /// Runs a command. After an error it may still have taken effect.
     pub(super) async fn run(&self, command: &Cmd) -> Result<(), BoxError> {
-        // Each waiting job makes its own connection attempt in turn, so this limit covers the wait,
-        // too.
+        // Covers the wait, too: each waiting job connects in turn.
         let ran = tokio::time::timeout(TIMEOUT, self.try_run(command)).await;
         ran.map_err(|_| format!("Redis has not answered within {TIMEOUT:?}"))?
     }

@@ -1,5 +1,3 @@
-//! Forwards to a real RabbitMQ.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,7 +8,6 @@ use lapin::types::{AMQPValue, FieldTable};
 use crate::broker::{channel, declare, take_all};
 use crate::common::{Running, client, schedule};
 
-/// The queue `Q` is forwarded to the broker's queue `due`.
 async fn forwarding(url: &str) -> Dq {
     let forward = format!("type = 'amqp'\nurl = '{url}'\nrouting_key = 'due'");
     client(&format!("[queues.Q]\nconcurrency = 8\n[queues.Q.forward]\n{forward}")).await

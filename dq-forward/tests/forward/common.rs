@@ -1,5 +1,3 @@
-//! A runner with forwards, and its jobs' verdicts.
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -15,7 +13,6 @@ pub(crate) async fn client(toml: &str) -> Dq {
     connect("max_attempts = 100000\n", toml).await
 }
 
-/// Like [`client`], with the default attempt limit.
 pub(crate) async fn client_with_default_attempts(toml: &str) -> Dq {
     connect("", toml).await
 }
@@ -57,13 +54,11 @@ impl Running {
         Self { verdicts, stop, task: tokio::spawn(run) }
     }
 
-    /// Returns the next verdict that the store accepted.
     pub(crate) async fn next(&mut self) -> (JobId, Verdict) {
         let next = tokio::time::timeout(Duration::from_secs(120), self.verdicts.recv());
         next.await.expect("a job ends").expect("the runner runs")
     }
 
-    /// Returns the next verdict's name with its error or reason.
     pub(crate) async fn next_text(&mut self) -> String {
         match self.next().await.1 {
             Verdict::Done => "done".to_owned(),
@@ -74,10 +69,8 @@ impl Running {
         }
     }
 
-    /// Schedules the jobs 0, 1, 2, … over a server crash, and waits until all are done.
-    ///
-    /// New jobs are added until 20 runs have failed, so that some jobs outlive the server. Returns
-    /// the job ids with their numbers.
+    /// Schedules jobs over a server crash until 20 runs have failed, so that some jobs outlive the
+    /// server. Returns the job ids with their numbers, once all are done.
     pub(crate) async fn done_over_a_crash(
         &mut self,
         schedule: impl AsyncFn(usize) -> JobId,

@@ -1,5 +1,3 @@
-//! Webhooks to local servers with prepared answers.
-
 use std::io;
 use std::net::IpAddr;
 use std::process::Command;
@@ -249,7 +247,6 @@ async fn only_the_host_of_the_url_with_a_trusted_certificate_gets_the_job() {
     }
 }
 
-/// Resolves every name to localhost.
 #[derive(Debug)]
 struct Fixed;
 

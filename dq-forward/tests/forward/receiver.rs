@@ -12,7 +12,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// Never answers.
 pub(crate) const HANG: &str = "hang";
 /// The body never ends.
 pub(crate) const UNFINISHED: &str = "HTTP/1.1 410 Gone\r\nContent-Length: 99\r\n\r\nmoved";

@@ -1,5 +1,3 @@
-//! Forwards to a real Redis.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +6,6 @@ use dq_servers::{Redis, Reply};
 
 use crate::common::{Running, client, schedule};
 
-/// The queue `S` is forwarded to a stream, and `L` to a list.
 async fn forwarding(url: &str) -> Dq {
     client(&format!(
         "[queues.S.forward]\ntype = \"redis-stream\"\nurl = \"{url}\"\nstream = \"due-stream\"\n\

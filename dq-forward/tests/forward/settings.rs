@@ -1,5 +1,3 @@
-//! Forward settings that cannot be used.
-
 use dq_core::ErrorKind;
 use dq_forward::{HttpForward, HttpSettings};
 

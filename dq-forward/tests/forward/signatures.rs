@@ -33,7 +33,6 @@ fn recipe() -> &'static str {
     recipe.split_once("```").unwrap().0
 }
 
-/// Returns the recipe's verdict on a request.
 fn verify(library: &Path, secret: &str, request: &Request) -> String {
     let mut python = Command::new("python3");
     python.args(["-c", PROGRAM, recipe()]);

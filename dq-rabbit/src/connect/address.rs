@@ -42,7 +42,7 @@ impl BrokerAddress {
             None => ("", address),
         };
         if login.contains('/') {
-            // The `@` may belong to the virtual host.
+            // The `@` may belong to the virtual host. The password must not go to another host.
             return Err(invalid_setting(
                 "the RabbitMQ URL has an `@` after a `/`",
                 "encode @ : / in user, password and virtual host as %40 %3A %2F",

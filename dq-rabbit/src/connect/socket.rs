@@ -1,7 +1,8 @@
 //! Shuts down a socket that the client library would keep open.
 //!
 //! On a blocked connection, the client library does not even write `connection.close`. It also
-//! waits without limit for a broker that accepts a connection and sends nothing.
+//! waits without limit for a broker that accepts a connection and sends nothing. Each attempt to
+//! connect would leak a thread and a socket, so a second handle of the socket shuts it down.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};

@@ -258,6 +258,15 @@ mod tests {
     }
 
     #[test]
+    fn what_the_broker_refuses_may_pass() {
+        let refused = Error::new(ErrorKind::Incompatible, "refused").remedy("upgrade");
+        let passing = may_pass(refused.operation("declare"));
+        assert_eq!((passing.kind(), passing.message()), (ErrorKind::Unavailable, "refused"));
+        assert_eq!(passing.remedy_text(), Some("upgrade"));
+        assert_eq!(may_pass(closed("claim")).kind(), ErrorKind::Closed);
+    }
+
+    #[test]
     fn errors_without_a_reply_have_a_kind() {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let untrusted = io::Error::new(io::ErrorKind::InvalidData, untrusted);

@@ -152,6 +152,7 @@ pub(super) const fn closes_connection(code: u16) -> bool {
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
     use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
+    let mismatch = argument_mismatch(text);
     let is_limit = has("reached") && (has("limit") || has("maximum"));
     match code {
         // These limits do not depend on stored jobs.
@@ -184,15 +185,16 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         406 if has("replica on the local node") => {
             Diagnosis::new(Unavailable, text, STREAM_REPLICA)
         }
+        // First, because the text has names that users chose.
+        406 if mismatch.is_some() => {
+            Diagnosis::new(Incompatible, mismatch.unwrap_or_default(), REDECLARED)
+        }
         406 if has("message size") => Diagnosis::new(Config, text, MAX_MESSAGE_SIZE),
         406 if has("invalid arg") || has("invalid property") => {
             Diagnosis::new(Incompatible, text, UPGRADE)
         }
         _ if has("feature flag") => Diagnosis::new(Incompatible, text, UPGRADE),
-        406 => match argument_mismatch(text) {
-            Some(what) => Diagnosis::new(Incompatible, what, REDECLARED),
-            None => Diagnosis::new(Config, text, SEE_LOG),
-        },
+        406 => Diagnosis::new(Config, text, SEE_LOG),
         530 if has("not found") => Diagnosis::new(Config, text, VHOST),
         530 if has("access to vhost") => {
             permission_missing(&CallContext { required: None, ..*call }, text)

@@ -214,3 +214,16 @@ async fn new_jobs_that_wait_keep_no_settlement_from_being_written() {
     assert!(matches!(state.outbox.sent[0].call.command, Command::Settle(_)));
     assert_eq!(state.outbox.unsent.len(), accepted);
 }
+
+#[tokio::test]
+async fn a_process_may_be_behind_from_a_close_until_it_reads_an_entry_of_its_own() {
+    let shared = shared(Generation::FIRST, 3);
+    assert!(shared.is_catching_up());
+    read_barriers(&shared, 0, &[1]);
+    assert!(!shared.is_catching_up());
+    read(&shared, 1, &[(2, Command::Close(0))]);
+    assert!(shared.is_catching_up());
+    assert_eq!(shared.generation(), Some(Generation::new(1)));
+    read_barriers(&shared, Generation::new(1).offset(0), &[3]);
+    assert!(!shared.is_catching_up());
+}

@@ -174,6 +174,7 @@ impl Publisher {
         operation: &'static str,
         messages: impl Iterator<Item = Outgoing> + Send,
     ) -> Result<(), Failure> {
+        // Never fails, because nobody closes the semaphore.
         let _permit = self.channels.acquire().await;
         // The client library would only buffer messages on a blocked connection.
         if let Some(reason) = self.connection.blocked() {

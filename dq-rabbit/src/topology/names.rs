@@ -169,5 +169,8 @@ mod tests {
         let ready = ObjectNames::new(&"p".repeat(64)).ready(&Topic::of(&queue));
         assert!(ready.as_str().len() <= MAX_NAME && ready.as_str().contains(".%x"), "{ready}");
         assert_ne!(Topic::of(&queue).0, topic(&".".repeat(99)));
+        let longest = QueueName::new(".".repeat(92) + "a").unwrap();
+        let ready = ObjectNames::new(&"p".repeat(64)).ready(&Topic::of(&longest));
+        assert_eq!(ready.as_str().len(), MAX_NAME, "as it is");
     }
 }

@@ -111,3 +111,16 @@ fn the_script_makes_members_with_these_ids_and_reads_them_back() {
         }
     }
 }
+
+#[test]
+fn settings_decide_an_ambiguous_member() {
+    let member = b"\x0fBCDEFGH\x0d\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0hello";
+    let mut redis = shared_redis().connect();
+    for (format, payload) in
+        [(Format::Current, &b"hello"[..]), (Format::Legacy, b"\x05\0\0\0\0\0\0\0hello")]
+    {
+        let answer = eval(&mut redis, format, "return { parse(ARGV[1]) }", &[member]);
+        assert_eq!(answer[2].bytes(), payload, "{format:?}");
+        assert_eq!(parse_as(format, 8, member), Some(payload), "{format:?}");
+    }
+}

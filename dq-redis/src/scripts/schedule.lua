@@ -23,7 +23,7 @@ local has_duplicates, key_of = new.has_duplicates, new.key_of
 
 -- Everything is checked before anything is written, except the type of `due`, which may be first used
 -- by ZADD, after HSET job: if that fails, a repeated call finds a record without a due time in
--- resolve_conflict, and stores the job (which `created` then counts twice).
+-- store_beside, and stores the job (which `created` then counts twice).
 --
 -- A job conflicts with a stored job of the same handle or key, or, if there are duplicates, with
 -- one of this call. present[i]: the stored record with the handle of job i; records_here: the

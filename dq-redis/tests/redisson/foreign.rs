@@ -90,6 +90,18 @@ async fn a_key_of_another_type_stops_only_its_queue() {
     each_key_of_another_type_stops_only_its_queue("?java_visibility=exact").await;
 }
 
+/// The claim fails before it takes anything, although the destination list alone could fill it.
+#[tokio::test]
+async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_type() {
+    let fixture = Fixture::with("").await;
+    fixture.redis.command(&["RPUSH", DESTINATION, "1", "2", "3"]);
+    fixture.redis.command(&["SET", TIMEOUT, "not a sorted set"]);
+    for _ in 0..2 {
+        claim_for(&*fixture.backend, &["q"], 1, HOUR).await.unwrap_err();
+    }
+    assert_eq!(fixture.len("LLEN", DESTINATION), 3);
+}
+
 #[tokio::test]
 async fn entries_that_are_no_members_are_quarantined_and_reported() {
     for options in ["", "?java_visibility=exact"] {

@@ -53,7 +53,6 @@ pub(crate) fn routes() -> Router<App> {
         .route_layer(from_fn(refuse_other_methods))
 }
 
-/// The response to a method the address does not have.
 pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let problem = Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,

@@ -66,9 +66,8 @@ impl Modify for Schemes {
     }
 }
 
-/// Completes each response. The specification requires a description, and the generator omits an
-/// empty one. The generator also gives problems, which are the `default` response, the media type
-/// of plain JSON.
+/// Completes each response: the specification requires a description, but the generator omits an
+/// empty one, and gives problems (the `default` response) the media type of plain JSON.
 struct Responses;
 
 impl Modify for Responses {
@@ -94,7 +93,6 @@ impl Modify for Responses {
     }
 }
 
-/// `GET /openapi.json`
 pub(super) async fn document() -> Json<&'static Value> {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();

@@ -64,7 +64,7 @@ fn refine_parameters(document: &mut Value) {
     });
 }
 
-/// Strips what only Rust has: item links and examples.
+/// Strips Rust-only parts: item links and examples.
 fn plain(comment: &str) -> String {
     let text = comment.split("\n\n```").next().unwrap_or_default();
     let mut parts = text.replace("`None`", "`null`").replace("[`", "`");

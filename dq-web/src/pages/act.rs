@@ -35,7 +35,6 @@ pub(super) struct Fields {
     until: String,
 }
 
-/// `POST act`
 pub(super) async fn act(
     request: PageRequest,
     form: Result<Form<Fields>, axum::extract::rejection::FormRejection>,

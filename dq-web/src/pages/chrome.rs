@@ -32,14 +32,13 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{:x}", hasher.finish())
 });
 
-/// What the layout of a page needs.
 #[derive(Debug)]
 pub(super) struct Chrome {
     pub(super) session: Session,
     pub(super) lang: Lang,
     pub(super) t: &'static Texts,
     pub(super) title: String,
-    /// The time of what the page shows; its relative times count from here.
+    /// The time of the page's data; its relative times count from here.
     pub(super) now: Timestamp,
     pub(super) version: &'static str,
     /// The result of the previous action.
@@ -62,9 +61,7 @@ pub(super) type PageParams = BTreeMap<String, String>;
 pub(super) struct PageRequest {
     pub(super) session: Session,
     pub(super) params: PageParams,
-    /// The page path, without its leading slash.
     page: String,
-    /// The `Accept-Language` header.
     accept: Option<String>,
 }
 
@@ -209,7 +206,6 @@ impl Chrome {
         self.link("queue", &[("name", queue)])
     }
 
-    /// Links to a queue's jobs in one state.
     pub(super) fn jobs_link(&self, queue: &str, state: JobState) -> String {
         self.link("jobs", &[("queue", queue), ("state", &state.to_string())])
     }

@@ -34,7 +34,6 @@ pub(super) struct GroupRow {
     pub(super) bulk: Option<[String; 2]>,
 }
 
-/// `GET dead`
 pub(super) async fn page(request: PageRequest) -> Result<Response> {
     let overview = request.session.overview().await?;
     let c = request.chrome(request.t().dead_jobs, overview.at);

@@ -52,9 +52,8 @@ pub(super) fn minute(at: Timestamp) -> String {
     text.get(..16).unwrap_or(&text).to_owned()
 }
 
-/// Formats an RFC 3339 time to the second, such as `2027-03-29 02:30:00 +02:00`.
-///
-/// Jitter gives times a fraction, which is long and useless.
+/// Formats an RFC 3339 time to the second, such as `2027-03-29 02:30:00 +02:00`. Jitter gives
+/// times a fraction, which is long and useless.
 pub(super) fn second(time: &str) -> String {
     let Some((date, clock)) = time.split_once('T') else { return time.to_owned() };
     let is_clock = |c: char| c.is_ascii_digit() || c == ':' || c == '.';
@@ -62,7 +61,6 @@ pub(super) fn second(time: &str) -> String {
     format!("{date} {} {zone}", clock.get(..8).unwrap_or(clock))
 }
 
-/// A time, relative and exact.
 #[derive(Debug, Clone)]
 pub(super) struct When {
     /// The `datetime` attribute.

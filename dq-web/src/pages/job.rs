@@ -1,4 +1,4 @@
-//! One job: its timeline, what it waits for, its payload.
+//! One job: its timeline, wait reason and payload.
 
 use std::collections::BTreeMap;
 

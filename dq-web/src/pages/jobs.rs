@@ -49,11 +49,9 @@ struct Tab {
     is_current: bool,
 }
 
-/// The jobs of one state.
 struct Section {
     state: JobState,
     name: &'static str,
-    /// The sort order.
     order: &'static str,
     time_label: &'static str,
     detail_label: &'static str,
@@ -67,7 +65,6 @@ struct Section {
     bulk: Vec<(&'static str, String)>,
 }
 
-/// Returns the filter in a page's address.
 pub(super) fn filter_of(request: &PageRequest) -> JobFilter {
     let mut filter = JobFilter::default();
     filter.key_prefix = request.param("find").map(str::to_owned);
@@ -116,7 +113,6 @@ async fn found(
     Ok(Some(request.session.find(overview, find).await?))
 }
 
-/// The request of a page's address.
 struct Asked<'a> {
     queue: Option<QueueName>,
     state: Option<JobState>,
@@ -155,7 +151,6 @@ impl<'a> Asked<'a> {
         self.queue.is_none() && self.state.is_none()
     }
 
-    /// Links to a listing in this queue, with these parameters.
     fn link(&self, c: &Chrome, state: Option<JobState>, params: &[(&str, &str)]) -> String {
         let state = state.map(|state| state.to_string());
         let queue = self.queue.as_ref().map(|queue| ("queue", queue.as_str()));
@@ -177,7 +172,6 @@ fn is_exactly(job: &JobSummary, text: &str) -> bool {
     job.key.as_deref() == Some(text) || text.parse().is_ok_and(|id: JobId| id == job.id)
 }
 
-/// Loads the requested state, or a few jobs of each.
 async fn sections(
     request: &PageRequest,
     c: &Chrome,
@@ -235,7 +229,6 @@ async fn sections(
 }
 
 impl Section {
-    /// Creates a section without links.
     fn new(c: &Chrome, state: JobState, jobs: Vec<JobSummary>) -> Self {
         let t = c.t;
         let (time_label, detail_label, order) = match state {
@@ -251,7 +244,6 @@ impl Section {
     }
 }
 
-/// Returns the page of a list.
 fn list(c: Chrome, asked: &Asked<'_>, overview: &Overview, mut sections: Vec<Section>) -> Page {
     let t = c.t;
     let is_counted = |queue: &&QueueSummary| match &asked.queue {

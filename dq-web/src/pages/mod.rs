@@ -51,7 +51,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/assets/icon.svg", get(async || asset("image/svg+xml", ICON)))
 }
 
-/// A file whose address changes with its content.
+/// An asset; its address changes with its content, so browsers may cache it.
 fn asset(content_type: &'static str, text: &'static str) -> Response {
     let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "private, max-age=86400")];
     (headers, text).into_response()

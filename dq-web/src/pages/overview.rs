@@ -43,7 +43,6 @@ pub(super) struct Tile {
 }
 
 impl Chart {
-    /// Charts the jobs due in each of the next hours.
     pub(super) fn hours(c: &Chrome, counts: &[u64]) -> Self {
         let title = |hour: usize, count: u64| {
             let [from, to] = [hour, hour + 1].map(|hour| c.duration(&(hour as u64 * 3_600_000)));
@@ -72,7 +71,6 @@ impl Chart {
     }
 }
 
-/// `GET ./`
 pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Result<Response> {
     let mut overview = request.session.overview().await?;
     let c = request.chrome(request.t().overview, overview.at);
@@ -130,7 +128,6 @@ fn next_scheduled(queues: &[QueueSummary]) -> Option<Timestamp> {
 }
 
 impl Chrome {
-    /// Returns a tile for each live state, of one queue or all.
     pub(super) fn state_tiles(&self, queue: Option<&str>, queues: &[QueueSummary]) -> Vec<Tile> {
         let oldest = queues.iter().map(|queue| queue.oldest_ready_ms).max().unwrap_or(0);
         let note = |state| match state {

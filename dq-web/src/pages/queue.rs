@@ -33,7 +33,7 @@ pub(super) async fn page(request: PageRequest) -> Result<Response> {
     let name = QueueName::new(request.param("name").unwrap_or_default())?;
     let queue = session.queue(&name).await?;
     let c = request.chrome(name.as_str(), session.now().await?);
-    // The page omits what the store does not support.
+    // The page omits parts that the store does not support.
     let forecast = session.forecast(&name, DAY, HOURS).await.ok();
     let mut past = PastCharts::new(&c, &request, Some(&name));
     past.charts.extend(forecast.map(|forecast| Chart::hours(&c, &forecast.counts)));
@@ -79,7 +79,6 @@ fn facts(c: &Chrome, queue: &QueueSummary) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Describes the objective, whether it is met, and its numbers.
 fn objective_text(c: &Chrome, objective: &ObjectiveView) -> String {
     let t = c.t;
     let numbers = [
@@ -95,7 +94,6 @@ fn objective_text(c: &Chrome, objective: &ObjectiveView) -> String {
     format!("{} · {state} · {numbers}", objective.objective)
 }
 
-/// A runner and its slots for the queue.
 fn served(c: &Chrome, runner: &RunnerSummary, queue: &QueueName) -> Option<(String, String)> {
     let served = runner.queues.iter().find(|served| served.queue == *queue)?;
     let slots = format!("{} {} {}", number(served.running), c.t.max, number(served.concurrency));

@@ -17,7 +17,6 @@ const WAITS_MS: u64 = 10_000;
 /// Maximum number of rows, unless you ask for all.
 const MAX_ROWS: usize = 50;
 
-/// The table, and the search in it.
 pub(super) struct QueueTable {
     /// The count of all queues.
     pub(super) number: String,

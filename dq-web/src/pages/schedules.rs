@@ -21,7 +21,6 @@ struct ListPage {
     schedules: Vec<ScheduleSummary>,
 }
 
-/// `GET schedules`
 pub(super) async fn list(request: PageRequest) -> Result<Response> {
     let schedules = request.session.schedules().await?;
     let c = request.chrome(request.t().schedules, request.session.now().await?);
@@ -103,7 +102,6 @@ fn facts(c: &Chrome, detail: &ScheduleDetail) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Applies a form to a schedule; returns the action name.
 pub(super) async fn change(
     session: &Session,
     action: &str,

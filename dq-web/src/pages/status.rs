@@ -19,7 +19,6 @@ struct RunnersPage {
     runners: Vec<RunnerSummary>,
 }
 
-/// `GET runners`
 pub(super) async fn runners(request: PageRequest) -> Result<Response> {
     let runners = request.session.runners().await?;
     let c = request.chrome(request.t().runners, request.session.now().await?);
@@ -34,7 +33,6 @@ struct CheckPage {
     findings: Option<Vec<FindingView>>,
 }
 
-/// `GET check`
 pub(super) async fn check(State(app): State<App>, request: PageRequest) -> Result<Response> {
     let findings = app.check_for_page(&request.session).await;
     let is_running = findings.is_none();
@@ -54,7 +52,6 @@ struct AuditPage {
     entries: Vec<AuditEntry>,
 }
 
-/// `GET audit`
 pub(super) async fn audit(request: PageRequest) -> Result<Response> {
     let entries = request.session.audit(100)?;
     // Entries have this process's clock.

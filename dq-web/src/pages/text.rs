@@ -50,7 +50,6 @@ macro_rules! texts {
         static ZH: Texts = Texts { $($name: $zh,)* };
 
         impl Texts {
-            /// Finds a text by its name.
             pub(super) fn get(&self, name: &str) -> Option<&'static str> {
                 match name {
                     $(stringify!($name) => Some(self.$name),)*

@@ -29,11 +29,9 @@ const NOT_REPEATABLE: [&str; 5] = ["/element/", "/execute/", "/window/new", "/ac
 /// The reply member with an element's identifier (W3C WebDriver, section 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser with one window.
 pub(crate) struct Window {
     driver: Child,
     http: reqwest::Client,
-    /// The session's address at the driver.
     session: String,
     _profile: TempDir,
 }
@@ -98,7 +96,6 @@ impl Window {
         }
     }
 
-    /// Sends a DevTools command.
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.post("/goog/cdp/execute", json!({"cmd": command, "params": parameters})).await
     }
@@ -108,8 +105,7 @@ impl Window {
         assert!(result.is_null(), "{url}: {result}");
     }
 
-    /// Runs a function body in the page, again if the driver does not reply, and returns its
-    /// result.
+    /// Runs a function body in the page, again if the driver does not reply; returns its result.
     pub(crate) async fn run(&self, script: &str) -> Value {
         let body = json!({"script": script, "args": []});
         self.send(ATTEMPTS, Method::POST, "/execute/sync", &body).await
@@ -120,7 +116,6 @@ impl Window {
         self.post("/execute/async", json!({"script": script, "args": []})).await
     }
 
-    /// Opens another window without switching to it; returns its name.
     pub(crate) async fn another(&self) -> String {
         let created = self.post("/window/new", json!({"type": "window"})).await;
         created["handle"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned()
@@ -138,7 +133,6 @@ impl Window {
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Returns the first element that matches now.
     async fn look_up(&self, selector: &str) -> Option<String> {
         let query = json!({"using": "css selector", "value": selector});
         let found = self.post("/element", query).await;
@@ -147,7 +141,6 @@ impl Window {
         id
     }
 
-    /// Sends a command to an element, as soon as the page has it.
     async fn act(&self, selector: &str, action: &str, body: Value) {
         let is_done = async || {
             let Some(element) = self.look_up(selector).await else { return false };
@@ -178,7 +171,6 @@ impl Window {
         self.wait(text, async || self.text().await.contains(text)).await;
     }
 
-    /// Waits until a function body returns true in the page.
     pub(crate) async fn wait_until(&self, script: &str) {
         self.wait(script, async || self.run(script).await == true).await;
     }
@@ -226,7 +218,6 @@ impl Window {
     }
 }
 
-/// Starts the driver; returns it with its address.
 fn start_driver(browser: &Browser) -> (Child, String) {
     let mut driver = browser.driver();
     driver.args(["--port=0", "--allowed-ips=127.0.0.1"]);

@@ -11,7 +11,6 @@ use super::VIEWER;
 /// How long a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Requests the events of a router under `prefix`.
 pub(crate) async fn open(address: SocketAddr, prefix: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
@@ -23,7 +22,7 @@ pub(crate) async fn open(address: SocketAddr, prefix: &str) -> TcpStream {
 }
 
 /// Reads events until one contains the text, and reconnects when a response ends, as browsers do.
-/// Returns the open response and what was read.
+/// Returns the open response and the text read.
 pub(crate) async fn wait_for(address: SocketAddr, prefix: &str, text: &str) -> (TcpStream, String) {
     let mut read = String::new();
     let mut stream = open(address, prefix).await;

@@ -1,10 +1,8 @@
-//! Checks of a page's layout and accessibility.
-
 use std::fs;
 
 use super::browser::Window;
 
-/// The script axe-core, which finds what makes a page inaccessible.
+/// The script axe-core, which finds accessibility problems.
 pub(crate) struct Axe(String);
 
 impl Axe {
@@ -13,7 +11,6 @@ impl Axe {
         Self(fs::read_to_string(package.join("axe_playwright_python/axe.min.js")).unwrap())
     }
 
-    /// Returns the page's violations as JSON.
     pub(crate) async fn violations(&self, window: &Window) -> String {
         if window.run("return typeof axe").await == "undefined" {
             window.run(&self.0).await;
@@ -30,8 +27,8 @@ impl Axe {
     }
 }
 
-/// Lists unwanted scroll bars, and panels that overflow. Allowed are scroll bars for the page height
-/// and in payloads. This browser's scroll bars take space, as on most desktops.
+/// Lists overflowing panels, and scroll bars other than the page's vertical one and payloads' own.
+/// This browser's scroll bars take space, as on most desktops.
 pub(crate) async fn misfits(window: &Window) -> Vec<String> {
     let script = "
         const root = document.documentElement;

@@ -77,10 +77,8 @@ fn serve_in_actix(_: &str, _: axum::Router, _: std::net::TcpListener) {
 }
 
 pub(crate) struct Fixture {
-    /// The memory store's clock.
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) store: Arc<Checked>,
-    /// Directory of the store's file, if it has one.
     _directory: TempDir,
     pub(crate) dq: Dq,
     pub(crate) ops: Ops,
@@ -192,7 +190,6 @@ impl Fixture {
         }
     }
 
-    /// Sends the fields of a form.
     pub(crate) async fn submit(&self, token: &str, fields: &str) -> Reply {
         let content_type = Some("application/x-www-form-urlencoded");
         self.send_as(token, "POST", "/act", content_type, fields).await

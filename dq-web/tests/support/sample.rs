@@ -147,7 +147,6 @@ async fn add_waiting_jobs(fixture: &Fixture, queue: &str, key: &str, count: u64,
     }
 }
 
-/// Lets jobs die of four errors, and one job fail that waits for its retry.
 async fn add_failed_jobs(fixture: &Fixture) {
     let reasons = [
         "connect to mail.example.org:25 refused after 3 attempts",
@@ -171,7 +170,6 @@ async fn add_failed_jobs(fixture: &Fixture) {
     }
 }
 
-/// A queue in a runner's announcement.
 fn served(queue: &str, running: u64, concurrency: u64, failed: u64) -> Value {
     // Nine durations in turn: `shortest`, then each a third of it longer.
     let histogram = |shortest: u64, count: u64| {

@@ -50,8 +50,12 @@ fn start_epmd(installation: &Installation) -> Result<(u16, Process), String> {
     let process =
         Process::new(watchdog, installation.program("epmd", Vec::new()), arguments.into());
     process.start();
-    process.wait_until_ready(|| {
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|error| error.to_string())
-    })?;
+    process
+        .wait_until_ready(|| {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+                .map(drop)
+                .map_err(|error| error.to_string())
+        })
+        .map_err(|reason| format!("{reason} (epmd is silent if its port is already in use)"))?;
     Ok((port, process))
 }

@@ -1,5 +1,3 @@
-//! `dq enqueue`.
-
 use dq_core::Verdict;
 
 use super::{Fixture, id_of};

@@ -1,5 +1,3 @@
-//! `dq forecast` and `simulate`.
-
 use super::{Fixture, SET};
 
 #[test]

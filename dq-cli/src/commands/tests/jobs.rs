@@ -1,5 +1,3 @@
-//! `dq jobs`.
-
 use clap::Parser as _;
 
 use super::{Fixture, id_of, with_dead};

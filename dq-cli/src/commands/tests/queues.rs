@@ -1,5 +1,3 @@
-//! `dq queues`, `pause`, `resume`, `purge`, `check` and `watch`.
-
 use dq_core::DurationExt;
 
 use super::{Fixture, with_dead};

@@ -1,5 +1,3 @@
-//! `dq schedules`.
-
 use super::{Fixture, SET};
 
 #[test]

@@ -1,5 +1,3 @@
-//! `dq where` and `runners`.
-
 use dq_core::{Clock, Due, DurationExt, Verdict};
 
 use super::{Fixture, id_of};

@@ -161,6 +161,7 @@ impl FreeShares {
             (Scope::Internal, self.internal, internal, 0)
         } else {
             let of_total = self.of_total.min(BATCH).min(application);
+            // By the total's run time: the next jobs may belong to any queue.
             let ahead = ahead.min(total_run_time.ahead(of_total));
             (Scope::Application, self.application, (of_total + ahead).min(BATCH), of_total)
         };

@@ -178,3 +178,17 @@ fn a_backlog_of_one_sort_of_queues_leaves_room_for_the_other() {
     assert_eq!(shares(&all), [(2, BATCH), (0, BATCH), (1, BATCH)]);
     assert_eq!(all.limit, 2 * BATCH, "the application may use up the limit");
 }
+
+#[test]
+fn a_scarce_total_is_claimed_ahead_only_if_the_jobs_of_all_queues_are_short() {
+    let slots = self::slots(2, &[2, 2], None, 1);
+    run_shortly(slots.fill(&slots.reserve(0, false), [0, 1]));
+    let claim = slots.reserve(0, false);
+    assert_eq!((claim.scope, claim.limit), (Scope::Application, BATCH));
+    fill(&slots, &claim, |queue| usize::from(queue == 1));
+    free(&slots, 1);
+    let claim = slots.reserve(0, false);
+    assert_eq!(claim.limit, 2);
+    let jobs = claim.queues.iter().map(|share| share.jobs()).collect::<Vec<_>>();
+    assert!(jobs.contains(&98) && jobs.contains(&2), "{jobs:?}");
+}

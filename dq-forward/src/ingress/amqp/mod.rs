@@ -60,7 +60,6 @@ impl AmqpSource {
         Ok(())
     }
 
-    /// Starts to consume on a new channel.
     async fn consume(&self, link: &Link) -> lapin::Result<(Channel, Consumer)> {
         self.declare_unmapped(link).await?;
         let channel = link.channel().await?;
@@ -72,8 +71,7 @@ impl AmqpSource {
         Ok((channel, consumer))
     }
 
-    /// Stores the deliveries' jobs, sets aside the messages that cannot become one, and acknowledges
-    /// both.
+    /// Stores the deliveries' jobs, sets aside unmappable messages, and acknowledges both.
     async fn take(
         &self,
         link: &Link,

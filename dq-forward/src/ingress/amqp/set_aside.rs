@@ -7,20 +7,16 @@ use crate::broker::PERSISTENT;
 
 /// Headers that route a message to further queues.
 const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
-/// Limit for the headers, in bytes. With the reason they must fit into one frame, 128 KiB in
-/// RabbitMQ.
+/// Header limit in bytes: with the reason they fit into one frame, 128 KiB in RabbitMQ.
 const MAX_HEADERS: usize = 64 * 1024;
 /// Prefix of `reply_to` for replies without a queue of their own.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
-/// The most bytes that an encoded field needs besides its name and content: two type bytes, and a
-/// number or length.
+/// Maximum bytes of a field beside name and content: two type bytes, and a number or length.
 const FIELD_OVERHEAD: usize = 2 + 8;
 
-/// Returns the properties that a message has in the queue for unmappable messages.
-///
-/// They have no expiration, so that an operator sees the message. They have no `user_id`, which the
-/// broker might reject, and no routing headers, which would send the message to further queues with
-/// this connection's rights.
+/// Returns a message's properties in the queue for unmappable messages: without expiration, so
+/// that an operator sees it; without `user_id`, which the broker might reject; without routing
+/// headers, which would send it to further queues with this connection's rights.
 pub(super) fn properties(original: &BasicProperties, reason: &str) -> BasicProperties {
     let mut kept = BasicProperties::default().with_delivery_mode(PERSISTENT);
     macro_rules! keep {
@@ -73,7 +69,6 @@ fn field_size(name: &ShortString, value: &AMQPValue) -> usize {
     FIELD_OVERHEAD + name.as_str().len() + value_size(value)
 }
 
-/// Returns the encoded size of a value's text, bytes and inner values.
 fn value_size(value: &AMQPValue) -> usize {
     match value {
         AMQPValue::LongString(text) => text.len(),

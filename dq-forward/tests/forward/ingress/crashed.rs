@@ -1,5 +1,3 @@
-//! Brokers and servers crash while messages are taken.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,3 @@
-//! Ingresses in the background, their jobs and their messages.
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 /// Time limit on a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
-/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let holds = async {
         while !condition().await {
@@ -43,7 +40,6 @@ pub(crate) async fn client(backend: Arc<dyn Backend>, ingress: &str) -> Dq {
     Dq::builder().config(config).backend(backend).connect().await.unwrap()
 }
 
-/// The ingresses of a client, until they are stopped.
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -65,7 +61,6 @@ impl Running {
     }
 }
 
-/// Collects the payload of each run.
 #[derive(Clone, Default)]
 pub(crate) struct Collector {
     runs: Arc<Mutex<Vec<String>>>,
@@ -83,7 +78,6 @@ impl RawHandler for Collector {
 }
 
 impl Collector {
-    /// Serves the queue `Q` until the test ends.
     pub(crate) fn of(dq: &Dq) -> Self {
         let collector = Self::default();
         let runner = dq.runner().raw_handler("Q", collector.clone()).build().unwrap();
@@ -91,7 +85,6 @@ impl Collector {
         collector
     }
 
-    /// Serves the queue `Q` of a store until the test ends.
     pub(crate) async fn of_store(backend: Arc<dyn Backend>) -> Self {
         Self::of(&Dq::builder().backend(backend).connect().await.unwrap())
     }
@@ -103,7 +96,6 @@ impl Collector {
         payloads
     }
 
-    /// Waits until this many different payloads have run.
     pub(crate) async fn wait(&self, count: usize) {
         let all = async {
             loop {

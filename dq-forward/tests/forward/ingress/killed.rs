@@ -47,7 +47,6 @@ struct StopAt {
     left: AtomicUsize,
 }
 
-/// The name of the step in a trace event.
 struct StepOf(String);
 
 impl Visit for StepOf {

@@ -1,5 +1,3 @@
-//! Stream groups, a full queue of unmapped messages, and large or binary messages.
-
 use std::sync::Arc;
 
 use dq_servers::{Redis, shared_rabbitmq};
@@ -80,7 +78,7 @@ async fn if_unmapped_messages_have_no_room_the_others_still_become_one_job_each(
     assert_eq!(collector.payloads(), all, "each is one job");
 }
 
-/// Redis disconnects a client whose replies exceed its limit.
+/// Redis disconnects a client if its replies exceed the limit.
 #[tokio::test]
 async fn large_elements_are_read_in_small_pieces() {
     let redis = Redis::start();
@@ -116,7 +114,7 @@ async fn a_stream_entry_that_cannot_become_a_job_is_set_aside_with_the_reason() 
     redis.command(&["XADD", "stream", "1-1", "k", "1", "payload", &large]);
     redis.command_bytes(&[b"XADD", b"stream", b"1-2", b"photo", b"\xff\xfe"]);
     redis.command(&["XADD", "stream", "1-3", "k", ""]);
-    // These two become jobs: one with a payload, and one whose payload is all fields.
+    // These two become jobs: one with a payload, and one with all fields as payload.
     redis.command_bytes(&[
         b"XADD",
         b"stream",

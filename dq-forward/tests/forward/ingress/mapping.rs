@@ -1,5 +1,3 @@
-//! How messages become jobs, and how unmappable messages are set aside.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

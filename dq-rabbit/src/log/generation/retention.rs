@@ -229,6 +229,15 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_does_not_count_as_appended() {
+        let mut retention = retention(false);
+        begin(&mut retention, 7, NOW);
+        part(&mut retention, 7, 159 * MESSAGE_OVERHEAD, NOW);
+        end(&mut retention, 7, 1);
+        assert!(!retention.needs_close(0) && !retention.blocks_growth());
+    }
+
+    #[test]
     fn a_generation_is_closed_after_many_messages() {
         let mut retention = Retention::new(u64::MAX, true, NOW);
         (1..MESSAGES_PER_GENERATION).for_each(|_| retention.add_message(0));

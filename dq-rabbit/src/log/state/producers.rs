@@ -1,4 +1,5 @@
-//! Deduplicates entries by producer id and sequence number.
+//! Deduplicates entries by producer id and sequence number. A producer numbers its entries from 1
+//! without gaps and may append an entry several times.
 
 use std::collections::HashMap;
 
@@ -65,6 +66,7 @@ impl Producers {
     }
 
     pub(crate) fn from_wire(producers: Vec<(u64, u64, u64)>) -> Self {
+        // The last recorded entry is some producer's last one.
         let entries = producers.iter().map(|(.., number)| *number).max().unwrap_or_default();
         let producer = |(id, sequence, number)| (id, LastEntry { sequence, number });
         Self { last_entries: producers.into_iter().map(producer).collect(), entries }

@@ -17,7 +17,10 @@ impl TestLog {
     /// `None` if the log is full.
     fn schedule(&mut self, job: NewJob) -> Option<Scheduled> {
         let reply = self.call(Command::Schedule(vec![job.into()]));
-        Vec::try_from(reply).ok()?.pop()
+        match reply {
+            CommandReply::Full => None,
+            reply => Vec::try_from(reply).unwrap().pop(),
+        }
     }
 
     fn fill(&mut self, payload_bytes: usize) -> u32 {
