@@ -2,22 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use dq::backend::{Backend, backend_from_url};
 use dq::config::Environment;
-use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, MemoryBackend, VirtualClock};
+use dq::redis::{RedisBackend, RedisConfig};
+use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, MemoryBackend, QueueName, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
 use dq_testkit::model::{self, Step};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-async fn open(
-    url: &str,
-    clock: Arc<dyn Clock>,
-    history: HistoryLimit,
-) -> dq::Result<Arc<dyn Backend>> {
+fn environment(clock: Arc<dyn Clock>, history: HistoryLimit) -> Environment {
     let history = HistoryLimits::all(history);
-    let environment = Environment::new(clock, Arc::new(Entropy::seeded(1))).history(history);
-    backend_from_url(url)?.connect(&environment).await
+    Environment::new(clock, Arc::new(Entropy::seeded(1))).history(history)
 }
 
 fn memory(clock: Arc<dyn Clock>, history: HistoryLimit) -> Arc<dyn Backend> {
@@ -29,14 +26,33 @@ async fn compare_sqlite(steps: Vec<Step>, history: HistoryLimit) -> TrialResult 
     let directory = tempfile::tempdir().expect("a temporary directory");
     // Relaxed durability is faster; the test compares answers only.
     let url = format!("sqlite://{}?durability=relaxed", directory.path().join("jobs.db").display());
-    let sqlite = open(&url, clock.clone(), history).await?;
+    let sqlite = backend_from_url(&url)?.connect(&environment(clock.clone(), history)).await?;
     model::check(memory(clock.clone(), history), sqlite, clock, &steps).await
 }
 
 async fn compare_server(url: String, steps: Vec<Step>, history: HistoryLimit) -> TrialResult {
+    let environment = environment(Arc::new(dq::SystemClock), history);
+    let subject = backend_from_url(&url)?.connect(&environment).await?;
+    compare(subject, steps, history).await
+}
+
+async fn compare_sharded(steps: Vec<Step>, history: HistoryLimit) -> TrialResult {
+    let mut config = RedisConfig::new(dq_servers::shared_redis().url());
+    config.prefix = prefix();
+    config.response_timeout = Duration::from_secs(60);
+    // `*` stands for every queue.
+    config.shards.insert(QueueName::new("*")?, 4);
+    let environment = environment(Arc::new(dq::SystemClock), history);
+    compare(Arc::new(RedisBackend::connect(&config, &environment).await?), steps, history).await
+}
+
+async fn compare(
+    subject: Arc<dyn Backend>,
+    steps: Vec<Step>,
+    history: HistoryLimit,
+) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let reference = memory(clock.clone(), history);
-    let subject = open(&url, Arc::new(dq::SystemClock), history).await?;
     let compared = model::check_real_time(reference, Arc::clone(&subject), clock, &steps).await;
     let closed = subject.close().await;
     compared?;
@@ -84,6 +100,11 @@ fn redis_answers_like_memory() {
 }
 
 #[test]
+fn sharded_redis_answers_like_memory() {
+    run_cases(12, compare_sharded);
+}
+
+#[test]
 fn redis_expiry_answers_like_memory() {
     let server = dq_servers::Redis::options().set("notify-keyspace-events", "Ex").start();
     run_cases(24, |steps, history| {
@@ -94,11 +115,13 @@ fn redis_expiry_answers_like_memory() {
 #[test]
 fn redisson_answers_like_memory() {
     let server = dq_servers::Redis::start();
-    run_cases(48, |steps, history| {
-        // Java's queues have no prefix.
-        server.command(&["FLUSHALL"]);
-        compare_server(redis_url(&server, "redisson://"), steps, history)
-    });
+    for (cases, options) in [(36, ""), (12, "&java_visibility=exact"), (12, "&format=legacy")] {
+        run_cases(cases, |steps, history| {
+            // Java's queues have no prefix.
+            server.command(&["FLUSHALL"]);
+            compare_server(redis_url(&server, "redisson://") + options, steps, history)
+        });
+    }
 }
 
 #[test]

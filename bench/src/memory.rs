@@ -58,6 +58,7 @@ pub(crate) fn runner(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
                 let dq = Dq::connect("memory:").await?;
                 let watch = Stopwatch::start();
                 for number in 0..jobs as u64 {
+                    // JSON adds two quotes.
                     let mut job = dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
                     if has_key(number) {
                         job = job.key(key(number).as_str());

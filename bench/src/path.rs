@@ -20,6 +20,7 @@ pub(crate) fn measure(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
             let dq = block_on(Dq::connect(&store.fresh()?))?;
             let closing = dq.clone();
             let whole = async move {
+                // JSON adds two quotes.
                 let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
                 for _ in 0..jobs / BULK {
                     let _ = dq.schedule_many((0..BULK).map(job)).await?;

@@ -28,6 +28,7 @@ enum Kind {
     RabbitMq(RabbitMq, RefCell<Range<usize>>),
 }
 
+/// What a call took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
@@ -111,6 +112,7 @@ impl Store {
         }
     }
 
+    /// Bytes in the files, in Redis's memory, or in this process for `memory`.
     pub(crate) fn bytes(&self) -> Result<f64> {
         match &self.kind {
             Kind::Memory => Ok(resident("self") as f64),
@@ -208,6 +210,7 @@ fn size(dir: &Path) -> Result<f64> {
     let mut bytes = 0.0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
+        // A file may disappear meanwhile.
         match entry.metadata() {
             Ok(data) if data.is_dir() => bytes += size(&entry.path()).unwrap_or_default(),
             Ok(data) => bytes += data.len() as f64,

@@ -228,6 +228,7 @@ fn kind(expression: &str) -> Kind {
     let repeated = match fields.len() {
         1 => fields[0].eq_ignore_ascii_case("@hourly"),
         5 => starts_with_star(0) || starts_with_star(1),
+        // The first field is the second.
         _ => starts_with_star(1) || starts_with_star(2),
     };
     if repeated { Kind::Repeated } else { Kind::Fixed }

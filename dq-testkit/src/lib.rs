@@ -6,7 +6,7 @@
 //! - [`TestContext`] builds a job context, so that you can call a handler as a function.
 //!
 //! For authors of backends, with the feature `suite`:
-//! - `behaviour`: a suite with one trial per promise in the `Backend` contract;
+//! - `behaviour`: a suite of trials of the `Backend` contract's promises;
 //! - `faults`: crashes and broken connections on demand, and call recorders;
 //! - `fixture`: jobs, calls and runners for tests on real servers;
 //! - `fuzz`: random and mutated input for decoders (feature `proptest`);

@@ -19,6 +19,7 @@ const UNPUBLISHED: [&str; 7] = [
 
 /// Packages all published crates and checks them together, which finds files missing from a
 /// package. One workspace reuses the dependencies compiled by `cargo xtask test`; `cargo publish`
+/// later builds each crate on its own.
 pub(crate) fn package() -> Result {
     // The check below is offline so that it takes the locked versions.
     step("dependencies", &mut cargo(["fetch", "--locked"]))?;

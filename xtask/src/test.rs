@@ -7,8 +7,9 @@ use crate::programs::{self, SCOPE};
 use crate::run::{Result, Task, cargo, in_lanes, step};
 use crate::{faults, soak};
 
-/// Runs all checks. Downloads run beside the lints. Storms, soak and documentation run beside the
-/// tests, which mostly wait; a busy machine does not change the verdicts of storms and soak.
+/// Runs all checks. Downloads run beside the lints. Storms, documentation and soak run beside the
+/// tests, which mostly wait. The soak comes last, when the machine is least busy, because late jobs
+/// look like growth.
 pub(crate) fn everything() -> Result {
     let first: [Task<'_>; 2] = [&servers, &lints];
     in_lanes(first.len(), &first, |task| task())?;
@@ -30,7 +31,7 @@ fn beside_the_tests() -> Result {
         let mut docs = cargo(["doc", "--no-deps"]);
         step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
     };
-    let tasks: [Task<'_>; 4] = [&faults::selection, &soak::selection, &examples, &documentation];
+    let tasks: [Task<'_>; 4] = [&faults::selection, &examples, &documentation, &soak::selection];
     in_lanes(1, &tasks, |task| task())
 }
 

@@ -119,6 +119,7 @@ async fn produce(dq: &Dq, name: &str, log: &Log) {
             Err(error) => log.error(&job, &error),
         }
         if number % 10 == 9 {
+            // The process may end during the call.
             log.write_now("perhaps-cancelled", &job);
             match dq.cancel::<work>(job.clone()).await {
                 Ok(Cancelled::Cancelled) => log.write_now("cancelled", &job),

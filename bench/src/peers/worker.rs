@@ -15,6 +15,7 @@ pub(crate) struct Run {
     pub(crate) number: usize,
     /// Start minus due time in microseconds; negative if early.
     pub(crate) lateness: i64,
+    /// Microseconds since 1970.
     pub(crate) started: i64,
 }
 

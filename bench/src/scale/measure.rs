@@ -39,8 +39,10 @@ pub(super) struct Point {
     pub(super) server_resident: u64,
     pub(super) schedule: Quantiles,
     pub(super) cancel: Quantiles,
+    /// Milliseconds for one due job.
     pub(super) claim_and_settle: Quantiles,
     pub(super) stats: Quantiles,
+    /// Milliseconds from due time to start, through the runner.
     pub(super) lateness: Quantiles,
     pub(super) idle: Idle,
 }
@@ -48,6 +50,7 @@ pub(super) struct Point {
 /// The extra cost of an idle runner, compared to a client without one.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Idle {
+    /// Process CPU, in ms per second.
     pub(super) process_cpu: f64,
     /// Server CPU, in ms per second; `None` if unknown.
     pub(super) server_cpu: Option<f64>,

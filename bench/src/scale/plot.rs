@@ -60,6 +60,7 @@ fn is_drawn(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
+/// Draws the lines. Titles and names must not need XML escaping.
 pub(super) fn plot(title: &str, lines: &[Line]) -> String {
     let [left, right, top, bottom] = MARGINS;
     let points = || lines.iter().flat_map(|line| line.points.iter().copied());

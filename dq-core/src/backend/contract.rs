@@ -19,8 +19,8 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
 /// A store of delayed jobs.
 ///
-/// Validation, retries, typed payloads and the runner build on this trait. The behaviour suite in
-/// `dq-testkit` tests the *Behaviour* lists.
+/// Validation, retries, typed payloads and the runner build on this trait. The behaviour suite
+/// and the model in `dq-testkit` together test the *Behaviour* lists.
 ///
 /// # States
 /// A stored job *waits* (scheduled or, once due, ready), is *leased* (running), or is *dead*. A

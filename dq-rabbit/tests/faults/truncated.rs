@@ -1,4 +1,5 @@
-//! A disconnected process's generation is deleted.
+//! The log is a series of streams, its *generations*; old ones are deleted. A process that was
+//! disconnected meanwhile restores the state from a later generation's snapshot.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +20,9 @@ async fn a_reconnected_process_restores_the_state_of_a_later_generation() {
     let kept: Vec<_> = (0..60).map(|_| in_an_hour(job("old"))).collect();
     backend.schedule(kept.clone()).await.unwrap();
     assert_eq!(stats(&*disconnected, "old").await.scheduled, 60);
-    // The wake-up hint is lost while disconnected.
     let mut runner = start_runner(&disconnected, "hinted").await;
 
+    // It misses a wake-up hint, a cancellation, and its generation's end.
     proxy.pause();
     let new = after(3_000, job("hinted"));
     backend.schedule(vec![new.clone()]).await.unwrap();
@@ -38,6 +39,8 @@ async fn a_reconnected_process_restores_the_state_of_a_later_generation() {
         !queue_exists(&config, "dq.v1.log.0").await
     })
     .await;
+
+    // Reconnected, it runs the new job and has the old ones.
     proxy.resume();
     runner.expect_each_once(&[new]).await;
     wait_until_done(&*backend, "hinted", 1).await;
@@ -47,6 +50,7 @@ async fn a_reconnected_process_restores_the_state_of_a_later_generation() {
     let found = page.jobs.into_iter().map(|view| (view.job.id, view.job.payload));
     let expected = kept[1..].iter().map(|job| (job.id, job.payload.clone()));
     assert_eq!(found.collect::<BTreeMap<_, _>>(), expected.collect());
+    // `Created`, because the job is still live: a repeated call gets the first call's answer.
     let resent = retry(|| disconnected.schedule(vec![kept[1].clone()])).await;
     assert!(matches!(resent[..], [Scheduled::Created(_)]), "{resent:?}");
 }

@@ -137,13 +137,11 @@ async fn entries_that_are_no_members_are_quarantined_and_reported() {
 #[tokio::test]
 async fn scores_that_are_no_whole_numbers_are_rounded_up_and_hold_up_no_job() {
     let fixture = Fixture::with("").await;
-    let mut pending = Vec::new();
     for (n, score) in
         ["9000000000000.5", "+inf", "9000000000000.25", "9000000000001"].iter().enumerate()
     {
         let member = fixture.java_offers(n as u64, 9_000_000_000_000, format!("{n}").as_bytes());
         fixture.redis.command_bytes(&[b"ZADD", TIMEOUT.as_bytes(), score.as_bytes(), &member]);
-        pending.push(member);
     }
     for (n, score) in [(10, "-inf"), (11, "1000.5")] {
         let member = fixture.java_offers(n, 1_000, b"due");
@@ -182,12 +180,12 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
     let overwrite = |member_id: &dq_servers::Reply, garbage: &[u8]| {
         fixture.redis.command_bytes(&[b"HSET", INDEX.as_bytes(), member_id.bytes(), garbage]);
     };
-    for (n, member_id) in member_ids.list().iter().enumerate() {
-        // The second kind is well-formed, but belongs to another job.
-        overwrite(
-            member_id,
-            [&[7; 40], &b"\0\0\0\0\0\0\0\x01fourteen bytes\0\0\0\0\0\x01xx\0"[..]][n % 2],
-        );
+    // Half of the entries become malformed, the others well-formed, but another job's.
+    let malformed = [7; 40];
+    let of_another_job = b"\0\0\0\0\0\0\0\x01fourteen bytes\0\0\0\0\0\x01xx\0";
+    for pair in member_ids.list().chunks(2) {
+        overwrite(&pair[0], &malformed);
+        overwrite(&pair[1], of_another_job);
     }
     for (field, value) in [("", "x"), ("garbage", "no entry"), ("eight by", "fourteen bytes")] {
         fixture.redis.command(&["HSET", INDEX, field, value]);

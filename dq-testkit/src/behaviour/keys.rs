@@ -1,6 +1,6 @@
 //! Keys: each has at most one live job per queue, and the answer names it.
 
-use dq_core::{Due, OnConflict, Receipt, Scheduled, Verdict};
+use dq_core::{Due, OnConflict, Receipt, Scheduled, Timestamp, Verdict};
 
 use super::client::{Counts, dead, race_with_claim};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
@@ -10,6 +10,7 @@ use super::trial::topic;
 topic! { "keys":
     keep_leaves_the_existing_job [keys],
     replace_stores_the_new_job_instead [keys],
+    running_job_is_not_replaced [keys],
     key_is_held_until_the_job_ends_or_dies [keys],
     repeated_call_of_jobs_with_one_key [keys],
     keys_are_compared_byte_by_byte [keys],
@@ -50,6 +51,27 @@ async fn replace_stores_the_new_job_instead(store: TrialStore) -> TrialResult {
         "after `Replaced` the old payload never starts"
     );
     Ok(())
+}
+
+async fn running_job_is_not_replaced(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.keyed(&queue, Due::NOW, "k", OnConflict::Keep);
+    let receipt = store.create(first).await?;
+    let leased = store.lease_one(&queue).await?;
+    for (policy, due) in [
+        (OnConflict::Keep, Due::NOW),
+        (OnConflict::Replace, LATER.into()),
+        (OnConflict::Earliest, Timestamp::EPOCH.into()),
+        (OnConflict::Latest, LATER.into()),
+    ] {
+        ensure_eq!(
+            store.schedule(store.keyed(&queue, due, "k", policy)).await?,
+            Scheduled::AlreadyRunning(receipt),
+            "{policy:?}: a running job is kept, and the new one is not stored"
+        );
+    }
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    store.expect_counts(&queue, Counts::NONE, "after the running job is done").await
 }
 
 async fn key_is_held_until_the_job_ends_or_dies(store: TrialStore) -> TrialResult {

@@ -17,6 +17,7 @@ topic! { "schedule":
     claimed_job_equals_the_scheduled_one,
     delay_is_relative_to_the_store_clock,
     due_time_is_exact_to_the_millisecond,
+    pending_job_does_not_expire [virtual_time],
     repeated_schedule_is_created_in_every_state,
     same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
@@ -90,6 +91,17 @@ async fn due_time_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult 
         store.expect_counts(&queue, Counts::scheduled(1), "before the due time").await?;
         ensure_eq!(store.stats(&queue).await?.next_due, Some(at), "the due time of the only job");
     }
+    Ok(())
+}
+
+async fn pending_job_does_not_expire(store: TrialStore) -> TrialResult {
+    const YEARS: Duration = Duration::from_secs(1_000 * 86_400);
+    let queue = store.queue();
+    let job = store.job(&queue, YEARS);
+    store.create(job.clone()).await?;
+    store.wait_for(YEARS * 2).await?;
+    let leased = store.lease_one(&queue).await?;
+    ensure_eq!((leased.job.id, leased.job.payload), (job.id, job.payload), "it has its payload");
     Ok(())
 }
 

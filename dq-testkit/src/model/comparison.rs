@@ -23,6 +23,7 @@ use crate::behaviour::{Failure, TrialResult};
 /// Jobs per page. Small, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
+/// More jobs than any sequence of steps schedules.
 const ALL: usize = 1_000;
 
 /// In the unit of the steps. Longer than most waits.

@@ -17,10 +17,12 @@ pub(super) struct JobLifetime<'a> {
     pub(super) stored: Vec<Effect>,
     pub(super) pins: Vec<(Effect, Duration)>,
     pub(super) due_times: Vec<(Effect, Timestamp)>,
+    /// The payloads of the job and of its steps, with the calls. `None` is unknown.
     pub(super) payloads: Vec<(Effect, Option<&'a Bytes>)>,
     pub(super) claims: Vec<Claim<'a>>,
     pub(super) settlements: Vec<Settlement<'a>>,
     pub(super) renewals: Vec<Renewal>,
+    /// Cancels and replacements. The job must not start after them.
     pub(super) revocations: Vec<Effect>,
     /// Calls with the answer `Ended`. The job starts after them only if it is stored again.
     pub(super) ended: Vec<Interval>,
@@ -121,6 +123,7 @@ struct KeyHolder {
     detaches: bool,
 }
 
+/// The jobs with each key, so that calls by key find them.
 type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<KeyHolder>>;
 
 pub(super) fn lifetimes(events: &[TraceEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {

@@ -26,8 +26,8 @@ const CLIENTS: u64 = 4;
 const STEPS: usize = 150;
 const MIN_LEASE: Duration = Duration::from_millis(1);
 
-/// Runs all clients. Each step advances the clock by up to 20 ms and makes one random call. Due times and leases are
-/// at most 200 ms, so that many leases expire.
+/// Runs all clients. Each step advances the clock by up to 20 ms and makes one random call. Due
+/// times and leases are at most 200 ms, so that many leases expire.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
     let clock = Arc::new(Mutex::new(clock));
     let clients = (0..CLIENTS).map(|number| {

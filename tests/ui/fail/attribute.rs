@@ -130,6 +130,9 @@ mod policies {
     #[delay_handler("B", late(after = "0s", then = "drop"))]
     async fn out_of_range() {}
 
+    #[delay_handler("C", late(after = "5m"))]
+    async fn late_without_then(_order: u64) {}
+
     #[delay_handler("D", late(after = "5m", then = "queue:"))]
     async fn no_queue() {}
 

@@ -1,5 +1,7 @@
 //! Combinations of extractors and payload, patterns as arguments, and return types.
 
+use std::time::SystemTime;
+
 use dq::prelude::*;
 use dq::{BoxError, FromJob, RawPayload};
 
@@ -77,7 +79,14 @@ fn without_payload<Q: dq::Queue<Payload = ()>>() {}
 
 fn with_payload<Q: dq::Queue<Payload = Order>>() {}
 
+async fn due_times(dq: &Dq) -> dq::Result<()> {
+    dq.schedule::<nothing>(()).at(SystemTime::now()).key(u128::MAX).await?;
+    dq.reschedule::<nothing>("17", SystemTime::now()).await?;
+    Ok(())
+}
+
 fn main() {
+    let _ = due_times;
     without_payload::<nothing>();
     without_payload::<state>();
     without_payload::<raw>();

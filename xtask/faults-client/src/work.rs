@@ -23,6 +23,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// How long a starting process waits for the store: longer than any fault, on a slow machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+/// How many other pinned ids come before one is scheduled again.
 const REPEATED_AFTER: usize = 8;
 const TRIES: usize = 3;
 
@@ -90,6 +91,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
+            // An unreachable store may still have jobs.
             while live(&dq).await != Some(0) && begin.elapsed() < DRAIN_LIMIT {
                 tokio::time::sleep(100.millis()).await;
             }

@@ -22,6 +22,7 @@ const PROCESSES: usize = 3;
 /// Minimum faults when each comes once: stores with fewer kinds repeat some.
 const MIN_FAULTS: usize = 8;
 
+/// Longer than the client's lease (3 s).
 const PAUSE_AFTER_STORM: Duration = Duration::from_secs(4);
 
 /// How long processes may take to connect and schedule a job, on a slow machine.
@@ -197,7 +198,7 @@ fn judge(program: &Program, url: &str, dir: &Path) -> Result<(bool, String)> {
     // Includes the defect: `miscounts` falsifies counts on reading, and only the judge reads them.
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().map_err(|error| format!("the judge: {error}"))?;
     let status = wait_with_limit("the judge", &mut child, JUDGE_LIMIT)?;
     let text = fs::read_to_string(&path).map_err(failed)?;
     match status.code() {

@@ -2,8 +2,8 @@
 //! top-level modules must import only modules below them.
 //!
 //! A file imports another one if a `use` or a path in its code ([`source`]) leads to an item defined
-//! there. Re-exports are followed, and are no imports of their own: a module may re-export its
-//! children, and they may import from it.
+//! there. Re-exports are followed. A re-export of a child is no import of its own: the child may
+//! import from its parent.
 
 mod source;
 
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use self::source::{Modules, read_modules};
+use self::source::{Import, Modules, read_modules};
 use crate::run::{Result, read, root};
 
 /// dq-core's top-level modules, lowest first. A module may import only from rows above its own
@@ -97,10 +97,14 @@ fn source_files(src: &Path) -> io::Result<Vec<(String, String)>> {
 fn imports(modules: &Modules) -> Imports {
     let mut imports = Imports::new();
     for (path, module) in modules {
-        let uses = module
-            .imports
-            .iter()
-            .filter(|import| !import.is_reexport || module.names.contains(&import.name));
+        // A re-export of a child is no import, unless the module's own code uses the name.
+        let leads_to_child = |import: &Import| {
+            absolute(modules, path, &import.path, MAX_REEXPORTS)
+                .is_some_and(|to| to.len() > path.len() && to.starts_with(path))
+        };
+        let uses = module.imports.iter().filter(|import| {
+            !import.is_reexport || module.names.contains(&import.name) || !leads_to_child(import)
+        });
         for used in uses.map(|import| &import.path).chain(&module.paths) {
             if let Some((file, name)) = definition(modules, path, used, MAX_REEXPORTS)
                 && file != module.file
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_imports_of_a_cycle_are_found() {
-        let cases: [(&str, &Files, &[&str]); 5] = [
+        let cases: [(&str, &Files, &[&str]); 6] = [
             (
                 "a cycle of three files",
                 &[
@@ -284,6 +288,15 @@ mod tests {
                     ("user.rs", "use crate::dir::{Item as I, Other}; pub struct A;"),
                 ],
                 &["dir/item.rs imports user.rs (A)", "user.rs imports dir/item.rs (Item)"],
+            ),
+            (
+                "a re-export of a sibling",
+                &[
+                    ("lib.rs", "mod a; mod b;"),
+                    ("a.rs", "pub use crate::b::B; pub struct A;"),
+                    ("b.rs", "use crate::a::A; pub struct B(A);"),
+                ],
+                &["a.rs imports b.rs (B)", "b.rs imports a.rs (A)"],
             ),
             (
                 "code in a module's file imports its children",

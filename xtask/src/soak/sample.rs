@@ -89,6 +89,7 @@ fn size(dir: &Path) -> Result<f64> {
         match entry.metadata() {
             Ok(data) if data.is_dir() => bytes += size(&entry.path()).unwrap_or_default(),
             Ok(data) => bytes += data.len() as f64,
+            // The file has been removed meanwhile.
             Err(_) => {}
         }
     }
