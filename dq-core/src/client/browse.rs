@@ -162,7 +162,8 @@ pub(super) async fn last_with_key(
             found.extend(latest_with_key(store, queue, JobState::Ended, key).await?);
         }
     }
-    Ok(found.into_iter().max_by_key(|view| {
+    // Of jobs that ended at the same time, the first one found.
+    Ok(found.into_iter().rev().max_by_key(|view| {
         let died_at = view.dead.as_ref().map(|(_, at)| *at);
         died_at.or(view.ended.as_ref().map(|ended| ended.at))
     }))

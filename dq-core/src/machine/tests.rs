@@ -116,6 +116,7 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     assert_eq!(machine.stats(&queues, later)[0].running, 1);
     let stale = Lease { token: FencingToken(lease.token.0 + 1), ..lease.clone() };
     assert!(!machine.end_lease(&stale));
+    assert_eq!(machine.stats(&queues, later)[0].running, 1);
     machine.take_hints();
     assert!(machine.end_lease(&lease) && !machine.end_lease(&lease));
     assert_eq!(machine.take_hints(), [(queue_name(), Timestamp::from_millis(10))]);
