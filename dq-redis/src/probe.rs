@@ -13,7 +13,8 @@ use crate::reply;
 /// Major and minor number of the oldest version with all commands.
 const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// In a cluster, any node answers that serves this slot.
+/// Asks the server what it is. In a cluster, a node answers that serves this slot.
+///
 /// Errors: `Incompatible` for a server that is too old, `Config` for a topology that needs another
 /// URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {

@@ -190,7 +190,9 @@ impl Topology {
         let mut connection_epoch = self.connection.epoch();
         loop {
             tokio::select! {
-                () = self.missed.notified() => {}
+                () = self.missed.notified() => {
+                    tracing::warn!("exchanges or queues are missing and will be restored");
+                }
                 () = self.connection.replaced(connection_epoch) => {}
             }
             // Whoever has deleted one object may be deleting others.
