@@ -1,0 +1,101 @@
+-- Leases due jobs of each queue, up to `total` in all.
+--
+-- The `from_…` arguments are bounds for each queue, from the caller's earlier claims: no job waits below
+-- (`from_at`, `from_seq`) unless `seen_rewinds` is outdated, no lease expires before `from_expired`, and
+-- none expires between now and `from_expiry`.
+--
+-- Returns a row for each leased job, one without id for each queue that is not paused, and last one with
+-- `now` only. A queue's row says:
+-- - `next_at`, `next_seq`: its first waiting job;
+-- - `next_expired`, `expired_due`: the first expired lease that is left, and when its job was due;
+-- - `next_expiry`: when the next lease expires;
+-- - `rewinds`: to pass as `seen_rewinds` next time.
+CREATE OR REPLACE FUNCTION dq.claim(
+    queues text[], maxes integer[], lease_times bigint[], total integer, holder text,
+    from_at bigint[], from_seq bigint[], from_expired bigint[], from_expiry bigint[],
+    seen_rewinds bigint[]
+) RETURNS TABLE (
+    want integer, id uuid, seq bigint, key text, due bigint, first_due bigint, created bigint,
+    attempts integer, deliveries integer, losses integer, max_attempts bigint, headers text,
+    payload bytea, token bigint, until bigint, next_at bigint, next_seq bigint, next_expired bigint,
+    expired_due bigint, next_expiry bigint, rewinds bigint, now bigint
+) LANGUAGE plpgsql {planned} AS $$
+#variable_conflict use_column
+DECLARE
+    t bigint := dq.now_ms();
+    remaining integer := total;
+    most integer;
+    wanted dq.queue;
+    first_at bigint;
+    first_seq bigint;
+    picked uuid[];
+BEGIN
+    FOR i IN 1..cardinality(queues) LOOP
+        SELECT * INTO wanted FROM dq.queue WHERE name = queues[i];
+        CONTINUE WHEN NOT FOUND OR wanted.paused;
+        IF wanted.rewinds = seen_rewinds[i] THEN
+            first_at := from_at[i];
+            first_seq := from_seq[i];
+        ELSE
+            first_at := wanted.floor;
+            first_seq := 0;
+        END IF;
+        most := least(maxes[i], remaining);
+        IF most > 0 THEN
+            picked := ARRAY(
+                SELECT due_job.id FROM (
+                    SELECT * FROM (
+                        SELECT j.id, j.at AS due, j.seq FROM dq.job j
+                        WHERE j.q = wanted.q AND j.state = 0 AND j.at <= t
+                            AND (j.at, j.seq) >= (first_at, first_seq)
+                        ORDER BY j.at, j.seq LIMIT most FOR UPDATE SKIP LOCKED) AS waiting
+                    UNION ALL
+                    SELECT * FROM (
+                        SELECT j.id, j.due, j.seq FROM dq.job j
+                        WHERE j.q = wanted.q AND j.state = 1 AND j.at <= t AND j.at >= from_expired[i]
+                        ORDER BY j.at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS expired
+                ) AS due_job ORDER BY due_job.due, due_job.seq LIMIT most);
+            IF cardinality(picked) > 0 THEN
+                remaining := remaining - cardinality(picked);
+                RETURN QUERY UPDATE dq.job j
+                    SET state = 1, at = t + lease_times[i], worker = holder, since = t,
+                        token = greatest(coalesce(j.token, 0) + 1, t * 1000),
+                        deliveries = j.deliveries + 1, losses = j.losses + j.state
+                    WHERE j.id = ANY (picked)
+                    RETURNING i, j.id, j.seq, j.key, j.due, j.first_due, j.created, j.attempts,
+                        j.deliveries, j.losses, j.max_attempts, j.headers, j.payload, j.token,
+                        j.at, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+                        NULL::bigint, NULL::bigint;
+            END IF;
+        END IF;
+        SELECT j.at, j.seq INTO next_at, next_seq FROM dq.job j
+            WHERE j.q = wanted.q AND j.state = 0 AND (j.at, j.seq) >= (first_at, first_seq)
+            ORDER BY j.at, j.seq LIMIT 1;
+        SELECT j.at, j.due INTO next_expired, expired_due FROM dq.job j
+            WHERE j.q = wanted.q AND j.state = 1 AND j.at <= t AND j.at >= from_expired[i]
+            ORDER BY j.at LIMIT 1;
+        SELECT j.at INTO next_expiry FROM dq.job j
+            WHERE j.q = wanted.q AND j.state = 1 AND j.at > t
+                AND j.at >= least(from_expiry[i], t + lease_times[i])
+            ORDER BY j.at LIMIT 1;
+        want := i;
+        rewinds := wanted.rewinds;
+        RETURN NEXT;
+    END LOOP;
+    want := NULL;
+    now := t;
+    RETURN NEXT;
+END $$;
+
+-- Extends leases. Returns the jobs whose leases were held, and when the leases now expire.
+CREATE OR REPLACE FUNCTION dq.renew(ids uuid[], tokens bigint[], lease_times bigint[])
+RETURNS TABLE (id uuid, until bigint) LANGUAGE plpgsql {planned} AS $$
+#variable_conflict use_column
+DECLARE
+    t bigint := dq.now_ms();
+BEGIN
+    RETURN QUERY UPDATE dq.job j SET at = t + lease.duration
+        FROM unnest(ids, tokens, lease_times) AS lease (id, token, duration)
+        WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t
+        RETURNING j.id, j.at;
+END $$;

@@ -1,0 +1,64 @@
+-- Adds the tallied jobs to the queues' totals.
+CREATE OR REPLACE FUNCTION dq.fold_tally() RETURNS void LANGUAGE sql AS $$
+    WITH counted AS (DELETE FROM dq.tally RETURNING q, ending, jobs),
+    sums AS (
+        SELECT q, coalesce(sum(jobs) FILTER (WHERE ending = 'done'), 0) AS done,
+            coalesce(sum(jobs) FILTER (WHERE ending = 'skipped'), 0) AS skipped,
+            coalesce(sum(jobs) FILTER (WHERE ending = 'cancelled'), 0) AS cancelled,
+            coalesce(sum(jobs) FILTER (WHERE ending = 'replaced'), 0) AS replaced,
+            coalesce(sum(jobs) FILTER (WHERE ending = 'removed'), 0) AS removed
+        FROM counted GROUP BY q)
+    UPDATE dq.queue SET done = queue.done + sums.done, skipped = queue.skipped + sums.skipped,
+            cancelled = queue.cancelled + sums.cancelled, replaced = queue.replaced + sums.replaced,
+            removed = queue.removed + sums.removed
+        FROM sums WHERE queue.q = sums.q;
+$$;
+
+-- Removes up to 1,000 of a queue's jobs from the history: all but the last `most`, and those that ended
+-- before `oldest`. Begins at the time `from_at`, and returns where to begin next time.
+CREATE OR REPLACE FUNCTION dq.trim_history(queue_name text, most integer, oldest bigint, from_at bigint)
+RETURNS bigint LANGUAGE plpgsql {planned} AS $$
+DECLARE
+    t bigint := dq.now_ms();
+    queue_id integer := (SELECT q FROM dq.queue WHERE name = queue_name);
+    last_at bigint := oldest - 1;
+    last_seq bigint := 9223372036854775807;
+    beyond record;
+    next_at bigint := from_at;
+BEGIN
+    SELECT at, seq INTO beyond FROM dq.job WHERE q = queue_id AND state = 3 AND at >= oldest
+        ORDER BY at DESC, seq DESC OFFSET most LIMIT 1;
+    IF FOUND THEN
+        last_at := beyond.at;
+        last_seq := beyond.seq;
+    END IF;
+    FOR beyond IN
+        SELECT id, at, pinned FROM dq.job
+        WHERE q = queue_id AND state = 3 AND at >= from_at AND (at, seq) <= (last_at, last_seq)
+        ORDER BY at, seq LIMIT 1000 FOR UPDATE SKIP LOCKED
+    LOOP
+        IF beyond.pinned > t THEN
+            UPDATE dq.job SET state = 4, at = pinned WHERE id = beyond.id;
+        ELSE
+            DELETE FROM dq.job WHERE id = beyond.id;
+        END IF;
+        next_at := beyond.at;
+    END LOOP;
+    RETURN next_at;
+END $$;
+
+-- Frees up to 1,000 ids of a queue that are no longer pinned.
+CREATE OR REPLACE FUNCTION dq.remove_pins(queue_name text) RETURNS void LANGUAGE plpgsql {planned} AS $$
+BEGIN
+    DELETE FROM dq.job WHERE id = ANY (ARRAY(
+        SELECT id FROM dq.job
+        WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name) AND state = 4 AND at <= dq.now_ms()
+        ORDER BY at, seq LIMIT 1000));
+END $$;
+
+-- Raises a queue's floor, unless a job has come to wait in the past meanwhile.
+CREATE OR REPLACE FUNCTION dq.raise_floor(queue_name text, new_floor bigint, seen_rewinds bigint)
+RETURNS void LANGUAGE sql AS $$
+    UPDATE dq.queue SET floor = new_floor
+        WHERE name = queue_name AND rewinds = seen_rewinds AND floor < new_floor;
+$$;

@@ -1,0 +1,130 @@
+-- Stores jobs. Returns for each the outcome, and the id and due time of the job that stays. Outcomes: 0
+-- created, 1 replaced, 2 kept, 3 already running, 4 ended.
+CREATE OR REPLACE FUNCTION dq.store(
+    ids uuid[], queues text[], keys text[], times bigint[], are_delays boolean[],
+    policies integer[], detaches boolean[], pin_times bigint[], limits bigint[], all_headers text[],
+    payloads bytea[], OUT outcomes integer[], OUT receipt_ids uuid[], OUT receipt_dues bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    t bigint := dq.now_ms();
+    n integer := cardinality(ids);
+    dues bigint[] := times;
+    earliest bigint := 9223372036854775807;
+    inserted uuid[];
+    result record;
+    first record;
+BEGIN
+    FOR i IN 1..n LOOP
+        IF are_delays[i] THEN
+            dues[i] := t + times[i];
+        END IF;
+        earliest := least(earliest, dues[i]);
+    END LOOP;
+    outcomes := array_fill(0, ARRAY[n]);
+    receipt_ids := ids;
+    receipt_dues := dues;
+    -- Conflicts are rare: insert first.
+    IF n = 1 THEN
+        INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
+            SELECT ids[1], nextval('dq.job_seq'), dues[1], dues[1], t, q, pin_times[1], limits[1],
+                keys[1], all_headers[1], payloads[1]
+            FROM dq.queue WHERE name = queues[1]
+            ON CONFLICT DO NOTHING
+            RETURNING ARRAY[id] INTO inserted;
+    ELSE
+        -- Sorted by key, so that two calls with the same keys do not wait for each other in a circle.
+        -- `seq` follows the caller's order.
+        WITH new AS (
+            INSERT INTO dq.job
+                (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
+            SELECT id, seq, due, due, t, q, remember, max_attempts, key, headers, payload
+            FROM (SELECT nextval('dq.job_seq') AS seq, item.*
+                    FROM unnest(ids, queues, keys, dues, pin_times, limits, all_headers, payloads)
+                    AS item (id, queue, key, due, remember, max_attempts, headers, payload)
+                    OFFSET 0) AS item
+                JOIN dq.queue ON queue.name = item.queue
+            ORDER BY q, key
+            ON CONFLICT DO NOTHING
+            RETURNING id)
+        SELECT array_agg(id) INTO inserted FROM new;
+    END IF;
+    IF inserted IS NULL OR cardinality(inserted) < n THEN
+        FOR i IN 1..n LOOP
+            -- A repetition of an inserted job is answered like the job.
+            CONTINUE WHEN ids[i] = ANY (inserted);
+            result := dq.store_one(ids[i], queues[i], keys[i], dues[i], policies[i], detaches[i],
+                pin_times[i], limits[i], all_headers[i], payloads[i], t);
+            outcomes[i] := result.outcome;
+            receipt_ids[i] := result.receipt_id;
+            receipt_dues[i] := result.receipt_due;
+        END LOOP;
+    END IF;
+    IF earliest < t + 1500 THEN
+        FOR first IN
+            SELECT q, min(due) AS due
+            FROM unnest(queues, dues) AS item (queue, due) JOIN dq.queue ON queue.name = item.queue
+            GROUP BY q ORDER BY q
+        LOOP
+            PERFORM dq.announce_due(first.q, first.due, t);
+        END LOOP;
+    END IF;
+END $$;
+
+-- Stores a job that an insert has found in conflict with another, or whose queue is new.
+CREATE OR REPLACE FUNCTION dq.store_one(
+    new_id uuid, new_queue text, new_key text, new_due bigint, policy integer, detach boolean,
+    pin_time bigint, attempt_limit bigint, new_headers text, new_payload bytea, t bigint,
+    OUT outcome integer, OUT receipt_id uuid, OUT receipt_due bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    queue_id integer := dq.add_queue(new_queue);
+    other dq.job;
+BEGIN
+    outcome := 0;
+    LOOP
+        receipt_id := new_id;
+        receipt_due := new_due;
+        INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
+            VALUES (new_id, nextval('dq.job_seq'), new_due, new_due, t, queue_id, pin_time,
+                attempt_limit, new_key, new_headers, new_payload)
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        SELECT * INTO other FROM dq.job WHERE id = new_id FOR UPDATE;
+        IF FOUND THEN
+            IF other.state > 2 AND NOT coalesce(other.pinned > t, false)
+                AND (other.state = 4 OR other.q <> queue_id)
+            THEN
+                DELETE FROM dq.job WHERE id = new_id;
+                CONTINUE;
+            END IF;
+            outcome := CASE WHEN other.state > 2 THEN 4 WHEN other.q = queue_id THEN 0 ELSE 2 END;
+            receipt_due := other.due;
+            RETURN;
+        END IF;
+        -- Waits for a call that is about to claim, settle or cancel it.
+        SELECT * INTO other FROM dq.job
+            WHERE q = queue_id AND key = new_key AND state < 2 FOR UPDATE;
+        CONTINUE WHEN NOT FOUND;
+        receipt_id := other.id;
+        receipt_due := other.due;
+        IF other.state = 1 AND other.at > t THEN
+            IF NOT detach THEN
+                outcome := 3;
+                RETURN;
+            END IF;
+            UPDATE dq.job SET key = NULL WHERE id = other.id;
+            CONTINUE;
+        END IF;
+        IF policy = 0 OR (policy = 2 AND new_due >= other.due) OR (policy = 3 AND new_due <= other.due)
+        THEN
+            outcome := 2;
+            RETURN;
+        END IF;
+        -- An expired lease was lost.
+        other.losses := other.losses + other.state;
+        PERFORM dq.end_job(other, 'replaced', NULL, t);
+        outcome := 1;
+    END LOOP;
+END $$;
