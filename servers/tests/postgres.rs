@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dq_servers::{PgBouncer, Postgres, install, shared_postgres};
+use dq_servers::{PgBouncer, Postgres, shared_postgres};
 
 #[test]
 fn a_killed_server_keeps_a_committed_row_and_leaves_no_process() {
@@ -65,7 +65,6 @@ fn a_standby_receives_rows_and_can_be_promoted() {
 
 #[test]
 fn databases_are_separate_also_through_pgbouncer() {
-    install::postgres().expect("pgbouncer");
     let postgres = shared_postgres();
     let pgbouncer = PgBouncer::start(postgres);
     let urls = [postgres.create_database(), postgres.create_database()];
