@@ -18,6 +18,8 @@ const AS_NOBODY_ANYWHERE: &[&str] = &[
     "--clear-groups",
     "--inh-caps=+dac_override",
     "--ambient-caps=+dac_override",
+    // Otherwise `access`, which initdb uses, ignores the capability.
+    "--securebits=+no_setuid_fixup",
     "--",
 ];
 
