@@ -25,18 +25,14 @@ const AS_NOBODY_ANYWHERE: &[&str] = &[
 
 /// If this process is root, makes the program run as `nobody`, who then owns `dir`.
 pub(crate) fn unprivileged(mut program: Program, dir: &Path) -> Program {
-    if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+    if !is_root() {
         return program;
     }
     own(dir);
-    let path = program.path.clone();
     program.wrapper = AS_NOBODY;
-    let reaches = Program { path: "sh".into(), ..program.clone() }
-        .command()
-        .args(["-c", r#"cd "$1" && exec "$2" --version"#, "sh"])
-        .args([dir, &path])
-        .output();
-    if !reaches.is_ok_and(|output| output.status.success()) {
+    let mut probe = Program { path: "sh".into(), ..program.clone() }.command();
+    probe.args(["-c", r#"cd "$1" && exec "$2" --version"#, "sh"]).args([dir, &program.path]);
+    if !probe.output().is_ok_and(|output| output.status.success()) {
         program.wrapper = AS_NOBODY_ANYWHERE;
     }
     program
@@ -44,9 +40,13 @@ pub(crate) fn unprivileged(mut program: Program, dir: &Path) -> Program {
 
 /// If this process is root, gives `dir` with its files to `nobody`.
 pub(crate) fn own(dir: &Path) {
-    if fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+    if is_root() {
         let changed = Command::new("chown").args(["-R", "nobody:nogroup"]).arg(dir).status();
         let changed = changed.is_ok_and(|status| status.success());
         assert!(changed, "{} cannot be given to nobody", dir.display());
     }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }

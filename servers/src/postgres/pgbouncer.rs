@@ -7,7 +7,7 @@ use crate::package::Package;
 use crate::port;
 use crate::postgres::server::{Postgres, USER};
 use crate::process::{Process, process_control, start_on_free_port};
-use crate::unprivileged::{own, unprivileged};
+use crate::unprivileged::unprivileged;
 use crate::watchdog::Watchdog;
 
 pub(crate) const PACKAGE: Package = Package {
@@ -37,7 +37,7 @@ impl PgBouncer {
 
     /// Returns the URL of the database `postgres` through pgbouncer.
     pub fn url(&self) -> String {
-        format!("postgres://{USER}@{}/postgres", self.address())
+        self.url_to("postgres")
     }
 
     /// Returns the server's URL of a database, such as from [`Postgres::create_database`], as a URL
@@ -80,7 +80,6 @@ impl PgBouncer {
                 .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
         }
         let program = unprivileged(PACKAGE.program("pgbouncer"), watchdog.dir());
-        own(watchdog.dir());
         // Other signals wait for clients to disconnect.
         let process = Process::new(watchdog, program, vec![file.into()]).stopped_by("QUIT");
         Self { process, port }
