@@ -50,8 +50,21 @@ pub(crate) fn install(packages: &[&str]) -> Result {
     retry_with_new_lists(|| run(&mut as_root(&command_line)?).map(drop))
 }
 
-fn retry_with_new_lists(attempt: impl Fn() -> Result) -> Result {
-    let Err(first) = attempt() else { return Ok(()) };
+/// The package with this prefix on which `package` depends, such as `postgresql-15` of `postgresql`.
+pub(crate) fn dependency(package: &str, prefix: &str) -> Result<String> {
+    retry_with_new_lists(|| {
+        let depends = run(Command::new("apt-cache").args(["depends", package]))?;
+        let mut names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let name = names.find(|name| name.starts_with(prefix)).map(str::to_owned);
+        name.ok_or_else(|| format!("{package} depends on no package {prefix}…:\n{depends}"))
+    })
+}
+
+fn retry_with_new_lists<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
+    let first = match attempt() {
+        Ok(value) => return Ok(value),
+        Err(first) => first,
+    };
     let updated = as_root(&["apt-get", "update", "-qq"]).and_then(|mut update| run(&mut update));
     updated.map_err(|error| format!("{first}\n{error}"))?;
     attempt()

@@ -11,12 +11,13 @@ use std::process::Command;
 use crate::debian;
 use crate::program::on_path;
 use crate::pypi::PythonPackage;
-use crate::{browser, nginx, prometheus, rabbitmq, redis};
+use crate::{browser, nginx, postgres, prometheus, rabbitmq, redis};
 
 /// Installs all programs and PyPI packages.
 pub fn everything() -> Result<(), String> {
     redis()?;
     rabbitmq()?;
+    postgres()?;
     browser::install()?;
     nginx::PACKAGE.install()?;
     prometheus::PACKAGE.install()?;
@@ -33,6 +34,11 @@ pub fn redis() -> Result<(), String> {
 /// Installs RabbitMQ with its tools, and Erlang.
 pub fn rabbitmq() -> Result<(), String> {
     rabbitmq::install()
+}
+
+/// Installs PostgreSQL with its tools, and pgbouncer.
+pub fn postgres() -> Result<(), String> {
+    postgres::install()
 }
 
 fn java() -> Result<(), String> {

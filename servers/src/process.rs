@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::program::Program;
-use crate::watchdog::Watchdog;
+use crate::watchdog::{SIGNAL_FUNCTION, Watchdog};
 
 /// Maximum time for a server to start, stop or reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -59,6 +59,8 @@ pub(crate) fn start_on_free_port<T>(
 pub(crate) struct Process {
     program: Program,
     arguments: Vec<OsString>,
+    /// For an orderly stop.
+    stop_signal: &'static str,
     /// Set from start to kill or stop, even if the process has exited by itself.
     running: Mutex<Option<Child>>,
     watchdog: Watchdog,
@@ -66,7 +68,12 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(watchdog: Watchdog, program: Program, arguments: Vec<OsString>) -> Self {
-        Self { program, arguments, running: Mutex::new(None), watchdog }
+        Self { program, arguments, stop_signal: "TERM", running: Mutex::new(None), watchdog }
+    }
+
+    pub(crate) fn stopped_by(mut self, stop_signal: &'static str) -> Self {
+        self.stop_signal = stop_signal;
+        self
     }
 
     /// Panics unless the program was never started, or was killed or stopped since.
@@ -78,7 +85,10 @@ impl Process {
         let log = log.unwrap_or_else(|error| panic!("no file for the log of {name}: {error}"));
         let mut command = Command::new("sh");
         self.program.prepare(&mut command);
-        command.args(["-c", WAIT_AND_EXEC, "server"]).arg(&self.program.path).args(&self.arguments);
+        command
+            .args(["-c", WAIT_AND_EXEC, "server"])
+            .args(self.program.command_line())
+            .args(&self.arguments);
         command.current_dir(self.watchdog.dir());
         command.stdin(Stdio::piped());
         command.stdout(log.try_clone().map_or_else(|_| Stdio::null(), Stdio::from)).stderr(log);
@@ -93,27 +103,31 @@ impl Process {
     }
 
     pub(crate) fn kill(&self) {
+        let mut children = Vec::new();
         if let Some(child) = &mut *self.running() {
+            children = children_of(child.id());
             send("KILL", child);
         }
         self.reap();
+        // PostgreSQL's children hold its shared memory until they have exited.
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline && children.iter().any(|id| is_running(id)) {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
-    /// Sends SIGTERM, and kills the process after [`TIMEOUT`].
+    /// Sends the stop signal, and kills the process after [`TIMEOUT`].
     pub(crate) fn stop(&self) {
         if let Some(child) = &mut *self.running() {
-            // A frozen process receives SIGTERM only when resumed.
+            // A frozen process receives the signal only when resumed.
             send("CONT", child);
-            send("TERM", child);
+            send(self.stop_signal, child);
             let deadline = Instant::now() + TIMEOUT;
             while Instant::now() < deadline && exit_status(child).is_none() {
                 thread::sleep(Duration::from_millis(5));
             }
-            if exit_status(child).is_none() {
-                send("KILL", child);
-            }
         }
-        self.reap();
+        self.kill();
     }
 
     /// Signals the process and its children; `name` is as for `kill -s`.
@@ -201,10 +215,10 @@ fn send(signal: &str, child: &mut Child) {
     if exit_status(child).is_some() {
         return;
     }
-    let group = format!("-{}", child.id());
-    let script = r#"kill -s "$1" -- "$2""#;
+    let script = format!(r#"{SIGNAL_FUNCTION} send "$1" "$2""#);
     // The shell's builtin: not every machine has the program `kill`.
-    let sent = Command::new("sh").args(["-c", script, "kill", signal, &group]).status();
+    let id = child.id().to_string();
+    let sent = Command::new("sh").args(["-c", &script, "send", signal, &id]).status();
     assert!(sent.is_ok_and(|status| status.success()), "signal {signal} could not be sent");
 }
 
@@ -212,6 +226,20 @@ fn exit_status(child: &mut Child) -> Option<ExitStatus> {
     child
         .try_wait()
         .unwrap_or_else(|error| panic!("the state of a server process cannot be read: {error}"))
+}
+
+/// Empty where the kernel does not tell.
+fn children_of(id: u32) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    children.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// A process that has exited may stay for long, because not every container's first process waits
+/// for it.
+fn is_running(id: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // The state follows the name, which may contain a parenthesis.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 macro_rules! process_control {
@@ -231,7 +259,7 @@ macro_rules! process_control {
             self.process.kill();
         }
 
-        /// Stops the server in an orderly way (SIGTERM).
+        /// Stops the server in an orderly way.
         pub fn stop(&self) {
             self.process.stop();
         }

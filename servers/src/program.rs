@@ -1,7 +1,7 @@
 //! Finds the servers' programs: on the `PATH`, or unpacked by `install`.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,11 +13,17 @@ pub(crate) struct Program {
     pub(crate) libraries: Option<OsString>,
     /// Everything except `LD_LIBRARY_PATH` and `PATH`; `None` to inherit.
     pub(crate) environment: Option<Vec<(&'static str, OsString)>>,
+    /// A command line that executes the program, such as `timeout 120`; may be empty.
+    pub(crate) wrapper: &'static [&'static str],
 }
 
 impl Program {
     pub(crate) fn on_machine(name: &str) -> Option<Self> {
-        on_path(name).map(|path| Self { path, libraries: None, environment: None })
+        on_path(name).map(Self::at)
+    }
+
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, libraries: None, environment: None, wrapper: &[] }
     }
 
     /// Looks in packages unpacked into `root`.
@@ -29,8 +35,7 @@ impl Program {
 
     pub(crate) fn unpacked_at(root: &Path, path: &str) -> Option<Self> {
         let path = root.join(path);
-        let libraries = library_path(root);
-        path.is_file().then_some(Self { path, libraries, environment: None })
+        path.is_file().then(|| Self { libraries: library_path(root), ..Self::at(path) })
     }
 
     /// Whether the program succeeds with this argument: a library may be missing.
@@ -39,9 +44,15 @@ impl Program {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.path);
+        let mut words = self.command_line();
+        let mut command = Command::new(words.next().expect("the program itself"));
+        command.args(words);
         self.prepare(&mut command);
         command
+    }
+
+    pub(crate) fn command_line(&self) -> impl Iterator<Item = &OsStr> {
+        self.wrapper.iter().map(OsStr::new).chain([self.path.as_os_str()])
     }
 
     pub(crate) fn prepare(&self, command: &mut Command) {

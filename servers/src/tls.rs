@@ -11,6 +11,9 @@ pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
 pub(crate) const CERTIFICATE: &str = "server.crt";
 pub(crate) const KEY: &str = "server.key";
 
+pub(crate) const CLIENT_CERTIFICATE: &str = "client.crt";
+pub(crate) const CLIENT_KEY: &str = "client.key";
+
 /// Clients such as rustls require separate certificates for CA and server, and a `subjectAltName`.
 const CONFIGURATION: &str = "\
 [req]
@@ -25,6 +28,9 @@ keyUsage = critical, keyCertSign
 basicConstraints = CA:FALSE
 extendedKeyUsage = serverAuth
 subjectAltName = IP:127.0.0.1, DNS:localhost
+[client]
+basicConstraints = CA:FALSE
+extendedKeyUsage = clientAuth
 ";
 
 const COMMANDS: [&str; 5] = [
@@ -36,13 +42,29 @@ const COMMANDS: [&str; 5] = [
     -extfile openssl.cnf -extensions server -out server.crt",
 ];
 
+const CLIENT_COMMANDS: [&str; 3] = [
+    "ecparam -name prime256v1 -genkey -noout -out client.key",
+    "req -config openssl.cnf -new -key client.key -subj /CN=dq -out client.csr",
+    "x509 -req -in client.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days 3650 \
+    -extfile openssl.cnf -extensions client -out client.crt",
+];
+
 /// Creates `ca.crt`, and `server.crt` with `server.key` for 127.0.0.1 and localhost.
 pub fn create_certificates(dir: &Path) {
-    let openssl = PACKAGE.program("openssl");
     let file = dir.join("openssl.cnf");
     fs::write(&file, CONFIGURATION)
         .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
-    for arguments in COMMANDS {
+    run(dir, &COMMANDS);
+}
+
+/// Creates `client.crt`, with `client.key` for the user `dq`, after [`create_certificates`].
+pub(crate) fn create_client_certificate(dir: &Path) {
+    run(dir, &CLIENT_COMMANDS);
+}
+
+fn run(dir: &Path, commands: &[&str]) {
+    let openssl = PACKAGE.program("openssl");
+    for arguments in commands {
         let mut command = openssl.command();
         let output = command.args(arguments.split_whitespace()).current_dir(dir).output();
         let output = output.unwrap_or_else(|error| panic!("openssl cannot be started: {error}"));

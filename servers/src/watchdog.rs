@@ -6,13 +6,25 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Each line replaces the process group to kill; an empty line means none. When the input ends
+/// A shell function for a process group, given by its leader. The signals that apply to a whole
+/// server also reach its children's groups: each child of PostgreSQL leads its own. A stopped server
+/// starts no more children.
+pub(crate) const SIGNAL_FUNCTION: &str = r#"
+send() {
+    children=
+    case $1 in KILL | STOP) kill -s STOP -- "-$2" ;; esac
+    case $1 in KILL | STOP | CONT) read -r children <"/proc/$2/task/$2/children" ;; esac
+    for group in $children "$2"; do kill -s "$1" -- "-$group"; done
+} 2>/dev/null
+"#;
+
+/// Follows [`SIGNAL_FUNCTION`]. Each line replaces the process group to kill; an empty line means none. When the input ends
 /// (this process has ended), the script kills the group and removes the directory `$1`. It retries,
 /// because a dying process may still write.
 const SCRIPT: &str = r#"
 server=
 while read -r line; do server=$line; done
-[ -z "$server" ] || kill -s KILL -- "-$server" 2>/dev/null
+[ -z "$server" ] || send KILL "$server"
 for pause in 0 0.1 1 5; do
     sleep $pause
     rm -rf "$1" 2>/dev/null && break
@@ -31,7 +43,7 @@ impl Watchdog {
         let dir = tempfile::Builder::new().prefix(prefix).tempdir();
         let dir = dir.unwrap_or_else(|error| panic!("no temporary directory: {error}")).keep();
         let shell = Command::new("sh")
-            .args(["-c", SCRIPT, "watchdog"])
+            .args(["-c", &format!("{SIGNAL_FUNCTION}{SCRIPT}"), "watchdog"])
             .arg(&dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dq_servers::{Redis, shared_rabbitmq, shared_redis};
+use dq_servers::{Redis, shared_postgres, shared_rabbitmq, shared_redis};
 
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
@@ -22,6 +22,15 @@ fn child() {
         let (rabbit, no_dir) = (shared_rabbitmq(), Path::new("none"));
         for (port, dir) in [(rabbit.port(), rabbit.dir()), (rabbit.epmd_port(), no_dir)] {
             println!("\nserver {port} {}", dir.display());
+        }
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    }
+    if task == "postgres" {
+        let postgres = shared_postgres();
+        let process = postgres.execute("SELECT pid FROM pg_stat_activity LIMIT 1");
+        postgres.freeze();
+        for dir in [postgres.dir(), &Path::new("/proc").join(process)] {
+            println!("\nserver {} {}", postgres.port(), dir.display());
         }
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
     }
@@ -41,7 +50,7 @@ fn child() {
 
 #[test]
 fn a_killed_process_leaves_no_server() {
-    for task in ["killed", "frozen", "rabbitmq"] {
+    for task in ["killed", "frozen", "rabbitmq", "postgres"] {
         let (mut child, servers) = start(task);
         for (port, dir) in &servers {
             // The second server of `frozen` is killed already.

@@ -2,4 +2,5 @@
 //! the servers' settings, crashes and restarts.
 
 mod left_behind;
+mod postgres;
 mod start;

@@ -114,9 +114,9 @@ impl Installation {
         // RabbitMQ's tools print a warning with any other locale.
         environment.push(("LC_ALL", "C.UTF-8".into()));
         Program {
-            path: self.bin.join(name),
             libraries: self.libraries.clone(),
             environment: Some(environment),
+            ..Program::at(self.bin.join(name))
         }
     }
 }
