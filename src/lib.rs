@@ -295,6 +295,8 @@ pub use dq_core::{
 };
 #[doc(inline)]
 pub use dq_macros::{QueueCode, delay_handler};
+#[cfg(feature = "postgres")]
+pub use dq_postgres as postgres;
 #[cfg(feature = "rabbitmq")]
 pub use dq_rabbit as rabbit;
 #[cfg(feature = "redis")]

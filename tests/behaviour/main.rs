@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
+use dq_servers::{Redis, RedisCluster, shared_postgres, shared_rabbitmq, shared_redis};
 use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
 use tempfile::TempDir;
 
@@ -41,6 +41,8 @@ fn main() -> ExitCode {
         // Without notifications, this backend works like `redis`.
         ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), ""))),
         ("rabbitmq", real_clock(rabbitmq_url)),
+        // All trials share one store.
+        ("postgres", real_clock(postgres_url)),
     ])
 }
 
@@ -93,6 +95,10 @@ fn rabbitmq_url() -> StoreUrl {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
     let store = TRIALS.fetch_add(1, Ordering::Relaxed) % 8;
     with_long_timeout(&shared_rabbitmq().url(), &format!("&prefix=suite{store}"))
+}
+
+fn postgres_url() -> StoreUrl {
+    with_long_timeout(&shared_postgres().url(), "&connections=2")
 }
 
 fn own_file() -> StoreUrl {

@@ -87,9 +87,9 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Extends leases. Returns the jobs whose leases were held, and when the leases now expire.
+-- Extends leases. Returns the leases that were held, and when they now expire.
 CREATE OR REPLACE FUNCTION dq.renew(ids uuid[], tokens bigint[], lease_times bigint[])
-RETURNS TABLE (id uuid, until bigint) LANGUAGE plpgsql {planned} AS $$
+RETURNS TABLE (id uuid, token bigint, until bigint) LANGUAGE plpgsql {planned} AS $$
 #variable_conflict use_column
 DECLARE
     t bigint := dq.now_ms();
@@ -97,5 +97,5 @@ BEGIN
     RETURN QUERY UPDATE dq.job j SET at = t + lease.duration
         FROM unnest(ids, tokens, lease_times) AS lease (id, token, duration)
         WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t
-        RETURNING j.id, j.at;
+        RETURNING j.id, j.token, j.at;
 END $$;

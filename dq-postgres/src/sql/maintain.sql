@@ -56,9 +56,25 @@ BEGIN
         ORDER BY at, seq LIMIT 1000));
 END $$;
 
--- Raises a queue's floor, unless a job has come to wait in the past meanwhile.
-CREATE OR REPLACE FUNCTION dq.raise_floor(queue_name text, new_floor bigint, seen_rewinds bigint)
+-- Raises queues' floors, unless a job has come to wait in the past meanwhile.
+CREATE OR REPLACE FUNCTION dq.raise_floors(queue_names text[], floors bigint[], seen_rewinds bigint[])
 RETURNS void LANGUAGE sql AS $$
-    UPDATE dq.queue SET floor = new_floor
-        WHERE name = queue_name AND rewinds = seen_rewinds AND floor < new_floor;
+    UPDATE dq.queue SET floor = raised.floor
+        FROM unnest(queue_names, floors, seen_rewinds) AS raised (name, floor, rewinds)
+        WHERE queue.name = raised.name AND queue.rewinds = raised.rewinds
+            AND queue.floor < raised.floor;
 $$;
+
+-- Sets which queues keep a history: `all_queues` for all, unless it is null, and then single ones.
+CREATE OR REPLACE FUNCTION dq.keep_histories(all_queues boolean, names text[], keeps boolean[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE dq.meta SET keep_history = all_queues WHERE keep_history <> all_queues;
+    UPDATE dq.queue SET keep_history = all_queues
+        WHERE keep_history <> all_queues AND name <> ALL (names);
+    FOR i IN 1..cardinality(names) LOOP
+        PERFORM dq.add_queue(names[i]);
+        UPDATE dq.queue SET keep_history = keeps[i]
+            WHERE name = names[i] AND keep_history <> keeps[i];
+    END LOOP;
+END $$;

@@ -90,3 +90,17 @@ BEGIN
     END IF;
     RETURN FOUND;
 END $$;
+
+-- Announces a runner for `ttl`, or withdraws it if that is zero. Also removes expired announcements.
+CREATE OR REPLACE FUNCTION dq.announce(runner_name text, new_info bytea, ttl bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    t bigint := dq.now_ms();
+BEGIN
+    DELETE FROM dq.runner WHERE until <= t OR (name = runner_name AND ttl = 0);
+    IF ttl > 0 THEN
+        INSERT INTO dq.runner VALUES (runner_name, new_info, t, t + ttl)
+            ON CONFLICT (name) DO UPDATE SET info = excluded.info, at = excluded.at,
+                until = excluded.until;
+    END IF;
+END $$;

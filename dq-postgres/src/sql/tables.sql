@@ -8,7 +8,7 @@ CREATE TABLE dq.meta (
     min_writer   integer NOT NULL,
     min_reader   integer NOT NULL,
     store        uuid NOT NULL DEFAULT gen_random_uuid(),
-    keep_history boolean NOT NULL DEFAULT false
+    keep_history boolean NOT NULL DEFAULT true
 );
 
 -- Queues, with the totals of the jobs that have left them; `tally` has the newest. Rows are never

@@ -1,0 +1,220 @@
+//! The backend: connects, and passes each call on to the call's file, like `claim.rs`.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dq_core::config::{BackendConfig, Environment};
+use dq_core::{
+    Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
+    Error, ErrorKind, Finding, JobRef, JobView, Listeners, NewJob, OperateReport, Operation, Page,
+    QueueName, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled,
+    Settlement, Timestamp, Wakeups,
+};
+use tokio::task::AbortHandle;
+use tokio_postgres::types::Type;
+
+use crate::claim::Bounds;
+use crate::config::PostgresConfig;
+use crate::connect::{Param, Pool, Server};
+use crate::error;
+use crate::store::Store;
+use crate::{listener, maintain, schema};
+
+/// Backend that keeps delayed jobs in a PostgreSQL schema.
+pub struct PostgresBackend {
+    store: Arc<Store>,
+    tasks: [AbortHandle; 2],
+}
+
+impl PostgresBackend {
+    /// Connects; creates or migrates the schema if necessary.
+    ///
+    /// # Errors
+    /// `Config` for invalid settings, wrong credentials or missing rights; `Unavailable` if the
+    /// server cannot be reached; `ReadOnly` for a standby; `Incompatible` for an old server, or a
+    /// schema that is not ours or newer.
+    pub async fn connect(config: &PostgresConfig, environment: &Environment) -> Result<Self> {
+        Self::open(config, environment, true).await.map_err(|error| error.operation("connect"))
+    }
+
+    /// Connects to an existing schema, such as a drained store.
+    ///
+    /// # Errors
+    /// `Config` if the schema does not exist; otherwise see [`Self::connect`].
+    pub async fn connect_existing(
+        config: &PostgresConfig,
+        environment: &Environment,
+    ) -> Result<Self> {
+        Self::open(config, environment, false).await.map_err(|error| error.operation("connect"))
+    }
+
+    async fn open(
+        config: &PostgresConfig,
+        environment: &Environment,
+        creates: bool,
+    ) -> Result<Self> {
+        config.validate()?;
+        let server = Server::new(config)?;
+        let pool = Pool::new(server, config.connections, config.response_timeout)?;
+        if creates {
+            schema::ensure(&pool, &config.schema).await?;
+        } else if !schema::exists(&pool, &config.schema).await? {
+            let what = format!("there is no schema {} with jobs", config.schema);
+            return Err(Error::new(ErrorKind::Config, what)
+                .remedy("correct the database and `schema`"));
+        }
+        let store = Arc::new(Store {
+            pool,
+            schema: config.schema.clone(),
+            history: environment.history.clone(),
+            listeners: Listeners::default(),
+            bounds: Mutex::new(Bounds::default()),
+            ended: Mutex::new(HashSet::new()),
+            buckets: Mutex::new(HashMap::new()),
+        });
+        store.declare_histories().await?;
+        let tasks = [
+            tokio::spawn(listener::run(Arc::clone(&store))).abort_handle(),
+            tokio::spawn(maintain::run(Arc::clone(&store))).abort_handle(),
+        ];
+        Ok(Self { store, tasks })
+    }
+}
+
+impl Store {
+    async fn declare_histories(&self) -> Result<()> {
+        let default = self.history.default.map(|limit| limit.max > 0);
+        let (names, keeps): (Vec<&str>, Vec<bool>) =
+            self.history.queues.iter().map(|(queue, limit)| (queue.as_str(), limit.max > 0)).unzip();
+        if default.is_none() && names.is_empty() {
+            return Ok(());
+        }
+        let params: [Param<'_>; 3] =
+            [(&default, Type::BOOL), (&names, Type::TEXT_ARRAY), (&keeps, Type::BOOL_ARRAY)];
+        self.change("SELECT dq.keep_histories($1, $2, $3)", &params).await.map(drop)
+    }
+}
+
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend")
+            .field("server", &self.store.pool.server().shown)
+            .field("schema", &self.store.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn named<T>(operation: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+    call.await.map_err(|error| error.operation(operation))
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        named("now", self.store.now()).await
+    }
+
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        named("schedule", self.store.store_jobs(&jobs)).await
+    }
+
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        named("cancel", self.store.cancel_jobs(jobs)).await
+    }
+
+    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
+        named("reschedule", self.store.reschedule_jobs(moves)).await
+    }
+
+    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+        if self.store.pool.is_closed().await {
+            return Err(error::closed().operation("listen"));
+        }
+        Ok(self.store.listeners.listen(queues))
+    }
+
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        named("claim", self.store.claim_jobs(params)).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        named("settle", self.store.settle_leases(settlements)).await
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        named("renew", self.store.renew_leases(renewals)).await
+    }
+
+    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+        named("stats", self.store.count_jobs(queues)).await
+    }
+
+    async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
+        named("browse", self.store.list_jobs(&params)).await
+    }
+
+    async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
+        named("get", self.store.find_job(job)).await
+    }
+
+    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
+        named("operate", self.store.run_operation(operation)).await
+    }
+
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        named("forecast", self.store.count_due(queue, edges)).await
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        named("announce", self.store.announce_runner(&announcement)).await
+    }
+
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        named("runners", self.store.list_runners()).await
+    }
+
+    async fn check(&self) -> Vec<Finding> {
+        self.store.findings().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        self.store.pool.close().await;
+        Ok(())
+    }
+}
+
+#[typetag::deserialize(name = "postgres")]
+#[async_trait]
+impl BackendConfig for PostgresConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(PostgresBackend::connect(self, environment).await?))
+    }
+
+    async fn connect_existing(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(PostgresBackend::connect_existing(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "postgres",
+    settings: PostgresConfig,
+    schemes: ["postgres", "postgresql"],
+    from_url: |url| Ok(Box::new(PostgresConfig::from_url(url)?)),
+}

@@ -1,0 +1,147 @@
+//! Findings about the server, its settings and the schema.
+
+use dq_core::{Error, Finding, Result, Severity};
+
+use crate::error::unexpected;
+use crate::schema;
+use crate::store::Store;
+
+/// An older snapshot keeps index entries of many ended jobs.
+const OLD_SNAPSHOT_SECONDS: i64 = 300;
+
+/// Half of what PostgreSQL allows before it stops.
+const OLD_XIDS: i64 = 1_000_000_000;
+
+const FACTS: &str = "
+    SELECT current_setting('fsync') AS fsync,
+        current_setting('synchronous_commit') AS synchronous_commit,
+        current_setting('autovacuum') AS autovacuum,
+        current_setting('server_encoding') AS encoding,
+        age(datfrozenxid)::bigint AS xids,
+        dq.now_ms() AS now
+    FROM pg_database WHERE datname = current_database()";
+
+/// Who holds back the removal of dead rows: sessions, prepared transactions and replication slots.
+const HOLDERS: &str = "
+    SELECT * FROM (
+        SELECT format('session %s of %s (%s, %s)', pid, coalesce(usename, 'another user'),
+                coalesce(nullif(application_name, ''), 'no application name'),
+                coalesce(state, backend_type)) AS holder,
+            extract(epoch FROM clock_timestamp() - xact_start)::bigint AS seconds
+        FROM pg_stat_activity
+        WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
+        UNION ALL
+        SELECT format('prepared transaction %s of %s', gid, owner),
+            extract(epoch FROM clock_timestamp() - prepared)::bigint
+        FROM pg_prepared_xacts
+    ) AS holders WHERE seconds > $1 ORDER BY seconds DESC LIMIT 1";
+
+const INACTIVE_SLOT: &str = "
+    SELECT slot_name::text FROM pg_replication_slots
+    WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL) LIMIT 1";
+
+const QUARANTINED: &str = "
+    SELECT id::text, name FROM dq.queue JOIN dq.job USING (q)
+    WHERE state = 2 AND at > dq.now_ms() - 86400000 AND kind = 'quarantined'
+    ORDER BY at DESC LIMIT 1";
+
+fn warning(code: &'static str, cause: String, remedy: &str) -> Finding {
+    Finding::new(Severity::Warning, code, cause, remedy)
+}
+
+pub(crate) fn unreadable(error: &Error) -> Finding {
+    let remedy = error.remedy_text().unwrap_or("see the log");
+    Finding::new(Severity::Error, "postgres.unreadable", error.message(), remedy)
+}
+
+impl Store {
+    pub(crate) async fn findings(&self) -> Vec<Finding> {
+        match self.try_findings().await {
+            Ok(findings) => findings,
+            Err(error) => vec![unreadable(&error)],
+        }
+    }
+
+    async fn try_findings(&self) -> Result<Vec<Finding>> {
+        schema::exists(&self.pool, &self.schema).await?;
+        let mut findings = self.settings().await?;
+        findings.extend(self.horizon().await?);
+        let quarantined = self.read(QUARANTINED, &[]).await?;
+        if let Some(row) = quarantined.first() {
+            let (id, queue): (&str, &str) = (row.get(0), row.get(1));
+            findings.push(warning(
+                "postgres.quarantined",
+                format!("job {id} of queue {queue} could not be read, and is dead"),
+                "find the program that has written or changed its row; the dead job has the reason",
+            ));
+        }
+        Ok(findings)
+    }
+
+    async fn settings(&self) -> Result<Vec<Finding>> {
+        let rows = self.read(FACTS, &[]).await?;
+        let row = rows.first().ok_or_else(unexpected)?;
+        let mut findings = Vec::new();
+        if row.get::<_, &str>("fsync") == "off" {
+            findings.push(Finding::new(
+                Severity::Error,
+                "postgres.fsync-off",
+                "`fsync` is off: a crash of the server's machine may lose or corrupt all jobs",
+                "set `fsync = on`",
+            ));
+        }
+        if row.get::<_, &str>("synchronous_commit") == "off" {
+            findings.push(warning(
+                "postgres.asynchronous-commit",
+                "`synchronous_commit` is off: a crash of the server may lose the last stored jobs".into(),
+                "set `synchronous_commit = on` for this role",
+            ));
+        }
+        if row.get::<_, &str>("autovacuum") == "off" {
+            findings.push(warning(
+                "postgres.autovacuum-off",
+                "`autovacuum` is off: the tables grow, and claims become slow".into(),
+                "set `autovacuum = on`",
+            ));
+        }
+        if row.get::<_, &str>("encoding") != "UTF8" {
+            findings.push(warning(
+                "postgres.encoding",
+                format!("the database's encoding is {}", row.get::<_, &str>("encoding")),
+                "use a database with the encoding UTF8: others cannot store all queue names and keys",
+            ));
+        }
+        if row.get::<_, i64>("xids") > OLD_XIDS {
+            findings.push(Finding::new(
+                Severity::Error,
+                "postgres.transaction-ids",
+                "the database's oldest transaction id is so old that PostgreSQL will stop writing",
+                "find what holds back autovacuum (old transactions, prepared ones, replication \
+                 slots), and run VACUUM FREEZE",
+            ));
+        }
+        Ok(findings)
+    }
+
+    /// Names who keeps dead rows from being removed.
+    async fn horizon(&self) -> Result<Option<Finding>> {
+        const REMEDY: &str = "end that transaction; limit such ones by \
+            `idle_in_transaction_session_timeout`, or read from a standby without feedback";
+        let params = [(&OLD_SNAPSHOT_SECONDS as _, tokio_postgres::types::Type::INT8)];
+        let holders = self.read(HOLDERS, &params).await?;
+        if let Some(row) = holders.first() {
+            let (holder, seconds): (&str, i64) = (row.get(0), row.get(1));
+            let cause =
+                format!("{holder} has held an old snapshot for {seconds} s: dead rows pile up");
+            return Ok(Some(warning("postgres.old-snapshot", cause, REMEDY)));
+        }
+        let slots = self.read(INACTIVE_SLOT, &[]).await?;
+        Ok(slots.first().map(|row| {
+            let cause = format!(
+                "the replication slot {} is inactive and keeps dead rows",
+                row.get::<_, &str>(0)
+            );
+            warning("postgres.inactive-slot", cause, "connect its standby, or drop the slot")
+        }))
+    }
+}

@@ -1,0 +1,266 @@
+//! Claims due jobs, from bounds on.
+//!
+//! The index entries of claimed and deleted jobs stay while any old snapshot can see them: a report, a
+//! backup, a standby's feedback. A claim that began at the head of the index would read all of them. So
+//! each process remembers for each queue up to where no job waits, and begins there.
+//!
+//! A job comes to wait behind the bounds in two ways. If it is due in the past, the function that
+//! stores it increments the queue's `rewinds`. If its transaction commits more than [`LAG`] after
+//! storing it, only a *sweep* finds it, a claim without bounds. Sweeps take at most a fiftieth of the
+//! time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dq_core::sync::lock;
+use dq_core::{
+    ClaimParams, Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Result,
+    Settlement, Timestamp, Verdict, Want,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::{Effect, unexpected};
+use crate::params;
+use crate::row;
+use crate::store::Store;
+
+/// Bounds stay this far behind the present, in milliseconds, for transactions that are not committed
+/// yet.
+const LAG: i64 = 500;
+
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest time between sweeps, in durations of the last one.
+const SWEEP_SHARE: u32 = 50;
+
+/// A queue's bounds; see `claim.sql`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueBounds {
+    pub(crate) waiting: (i64, i64),
+    expired: i64,
+    expiry: i64,
+    pub(crate) rewinds: i64,
+}
+
+impl QueueBounds {
+    /// No bounds. The server never has negative `rewinds`, so it begins at the queue's floor.
+    const NONE: Self =
+        Self { waiting: (i64::MIN, 0), expired: i64::MIN, expiry: i64::MIN, rewinds: -1 };
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) queues: HashMap<QueueName, QueueBounds>,
+    /// When the last sweep ended, and how long it took.
+    last_sweep: Option<(Instant, Duration)>,
+}
+
+impl Bounds {
+    fn is_sweep_due(&self) -> bool {
+        self.last_sweep.is_none_or(|(ended, took)| {
+            ended.elapsed() >= MIN_SWEEP_INTERVAL.max(took * SWEEP_SHARE)
+        })
+    }
+
+    fn of(&self, queue: &QueueName, sweeps: bool) -> QueueBounds {
+        let bounds = self.queues.get(queue).copied().unwrap_or(QueueBounds::NONE);
+        if sweeps {
+            // With the known `rewinds`, so that it also goes below the floor.
+            return QueueBounds { rewinds: bounds.rewinds, ..QueueBounds::NONE };
+        }
+        bounds
+    }
+}
+
+/// What a claim says of a queue beside the leased jobs.
+struct QueueReply {
+    next_waiting: Option<(i64, i64)>,
+    next_expired: Option<i64>,
+    expired_due: Option<i64>,
+    next_expiry: Option<i64>,
+    rewinds: i64,
+}
+
+impl QueueReply {
+    fn read(row: &Row) -> std::result::Result<Self, tokio_postgres::Error> {
+        let next_at: Option<i64> = row.try_get("next_at")?;
+        Ok(Self {
+            next_waiting: next_at.zip(row.try_get("next_seq")?),
+            next_expired: row.try_get("next_expired")?,
+            expired_due: row.try_get("expired_due")?,
+            next_expiry: row.try_get("next_expiry")?,
+            rewinds: row.try_get("rewinds")?,
+        })
+    }
+
+    fn next_due(&self) -> Option<i64> {
+        let waiting = self.next_waiting.map(|(at, _)| at);
+        waiting.into_iter().chain(self.expired_due).chain(self.next_expiry).min()
+    }
+
+    fn bounds(&self, now: i64, earlier: QueueBounds, sweeps: bool) -> QueueBounds {
+        let limit = now - LAG;
+        let first_waiting = self.next_waiting.unwrap_or((i64::MAX, 0)).min((limit, 0));
+        let first_expired = self.next_expired.unwrap_or(i64::MAX).min(limit);
+        // Another claim of this process may have gone further, but only a sweep looks behind.
+        let may_go_back = sweeps || self.rewinds != earlier.rewinds;
+        QueueBounds {
+            waiting: if may_go_back { first_waiting } else { first_waiting.max(earlier.waiting) },
+            expired: if sweeps { first_expired } else { first_expired.max(earlier.expired) },
+            expiry: self.next_expiry.unwrap_or(i64::MAX),
+            rewinds: self.rewinds,
+        }
+    }
+}
+
+impl Store {
+    /// Leases due jobs. If the caller is dropped meanwhile, hands them back.
+    pub(crate) async fn claim_jobs(self: &Arc<Self>, params: ClaimParams<'_>) -> Result<Claimed> {
+        let (store, wants) = (Arc::clone(self), params.wants.to_vec());
+        let (limit, worker) = (params.limit, params.worker.to_owned());
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let claimed = store.lease_due(&wants, limit, &worker).await;
+            if let Err(Ok(unwanted)) = sender.send(claimed) {
+                store.hand_back(&unwanted).await;
+            }
+        });
+        receiver.await.map_err(|_| unexpected())?
+    }
+
+    async fn lease_due(&self, wants: &[Want], limit: usize, worker: &str) -> Result<Claimed> {
+        let (sweeps, bounds): (bool, Vec<QueueBounds>) = {
+            let bounds = lock(&self.bounds);
+            let sweeps = bounds.is_sweep_due();
+            (sweeps, wants.iter().map(|want| bounds.of(&want.queue, sweeps)).collect())
+        };
+        let start = Instant::now();
+        let rows = self.call_claim(wants, limit, worker, &bounds).await?;
+        let (mut claimed, unreadable) = self.read_reply(&rows, wants, sweeps)?;
+        if sweeps {
+            lock(&self.bounds).last_sweep = Some((Instant::now(), start.elapsed()));
+        }
+        for (leased, reason) in unreadable {
+            self.quarantine(leased, reason, &mut claimed).await?;
+        }
+        Ok(claimed)
+    }
+
+    /// Returns the leased jobs, and separately those whose rows are invalid, each with the reason.
+    fn read_reply(
+        &self,
+        rows: &[Row],
+        wants: &[Want],
+        sweeps: bool,
+    ) -> Result<(Claimed, Vec<(LeasedJob, String)>)> {
+        let (end, rows) = rows.split_last().ok_or_else(unexpected)?;
+        let now: i64 = end.try_get("now").map_err(|_| unexpected())?;
+        let mut claimed = Claimed::new(Vec::new(), None, Timestamp::from_millis(now));
+        let (mut jobs, mut unreadable) = (Vec::new(), Vec::new());
+        let mut all_bounds = lock(&self.bounds);
+        for row in rows {
+            let want: i32 = row.try_get("want").map_err(|_| unexpected())?;
+            let index = usize::try_from(want - 1).map_err(|_| unexpected())?;
+            let queue = &wants.get(index).ok_or_else(unexpected)?.queue;
+            if row.try_get::<_, Option<uuid::Uuid>>("id").map_err(|_| unexpected())?.is_some() {
+                let (leased, seq, invalid) = leased(row, queue).map_err(|_| unexpected())?;
+                match invalid {
+                    None => jobs.push((index, leased.job.due, seq, leased)),
+                    Some(reason) => unreadable.push((leased, reason)),
+                }
+                continue;
+            }
+            let reply = QueueReply::read(row).map_err(|_| unexpected())?;
+            let next_due = reply.next_due().map(Timestamp::from_millis);
+            claimed.next_due = claimed.next_due.into_iter().chain(next_due).min();
+            let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NONE);
+            all_bounds.queues.insert(queue.clone(), reply.bounds(now, known, sweeps));
+        }
+        jobs.sort_by_key(|(index, due, seq, _)| (*index, *due, *seq));
+        claimed.jobs = jobs.into_iter().map(|(.., leased)| leased).collect();
+        Ok((claimed, unreadable))
+    }
+
+    async fn call_claim(
+        &self,
+        wants: &[Want],
+        limit: usize,
+        worker: &str,
+        bounds: &[QueueBounds],
+    ) -> Result<Vec<Row>> {
+        let queues: Vec<&str> = wants.iter().map(|want| want.queue.as_str()).collect();
+        let maxes: Vec<i32> = wants.iter().map(|want| params::count(want.max)).collect();
+        let leases: Vec<i64> = wants.iter().map(|want| params::millis(want.lease_for).max(1)).collect();
+        let (total, worker) = (params::count(limit), params::text(worker));
+        let (from_at, from_seq): (Vec<i64>, Vec<i64>) =
+            bounds.iter().map(|bounds| bounds.waiting).unzip();
+        let from_expired: Vec<i64> = bounds.iter().map(|bounds| bounds.expired).collect();
+        let from_expiry: Vec<i64> = bounds.iter().map(|bounds| bounds.expiry).collect();
+        let rewinds: Vec<i64> = bounds.iter().map(|bounds| bounds.rewinds).collect();
+        self.query(
+            Effect::Reads,
+            "SELECT * FROM dq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            &[
+                (&queues, Type::TEXT_ARRAY),
+                (&maxes, Type::INT4_ARRAY),
+                (&leases, Type::INT8_ARRAY),
+                (&total, Type::INT4),
+                (&worker, Type::TEXT),
+                (&from_at, Type::INT8_ARRAY),
+                (&from_seq, Type::INT8_ARRAY),
+                (&from_expired, Type::INT8_ARRAY),
+                (&from_expiry, Type::INT8_ARRAY),
+                (&rewinds, Type::INT8_ARRAY),
+            ],
+        )
+        .await
+    }
+
+    /// Lowers the bound on leases, after a lease was set to expire earlier.
+    pub(crate) fn note_expiry(&self, queue: &QueueName, until: i64) {
+        if let Some(bounds) = lock(&self.bounds).queues.get_mut(queue) {
+            bounds.expiry = bounds.expiry.min(until);
+        }
+    }
+
+    async fn quarantine(
+        &self,
+        leased: LeasedJob,
+        reason: String,
+        claimed: &mut Claimed,
+    ) -> Result<()> {
+        let reason = DeadReason::new(DeadKind::Quarantined, reason);
+        let dead = Settlement::new(leased.lease(), Verdict::dead(reason.clone()));
+        self.settle_leases(&[dead]).await?;
+        claimed.quarantined.push((leased.job, reason));
+        Ok(())
+    }
+
+    async fn hand_back(&self, claimed: &Claimed) {
+        let release = Verdict::Release { started: false };
+        let releases: Vec<Settlement> = claimed
+            .jobs
+            .iter()
+            .map(|job| Settlement::new(job.lease(), release.clone()))
+            .collect();
+        if let Err(error) = self.settle_leases(&releases).await {
+            tracing::debug!(%error, "an abandoned claim's leases expire");
+        }
+    }
+}
+
+/// Reads a leased job with its position among equal due times, and why the row is invalid, if it is.
+fn leased(
+    row: &Row,
+    queue: &QueueName,
+) -> std::result::Result<(LeasedJob, i64, Option<String>), tokio_postgres::Error> {
+    let payload = Bytes::copy_from_slice(row.try_get("payload")?);
+    let (job, invalid): (Job, _) = row::job(row, queue, payload)?;
+    let token: i64 = row.try_get("token")?;
+    let until = Timestamp::from_millis(row.try_get("until")?);
+    let leased = LeasedJob::new(job, FencingToken(token.unsigned_abs()), until);
+    Ok((leased, row.try_get("seq")?, invalid))
+}

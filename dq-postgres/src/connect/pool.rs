@@ -1,0 +1,122 @@
+//! The connection pool.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod};
+use dq_core::{Error, ErrorKind, Result};
+use tokio::sync::RwLock;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::Row;
+
+use super::server::Server;
+use crate::error::{self, Effect};
+
+/// Attempts at a statement that the server has rolled back because of another one.
+const ATTEMPTS: usize = 20;
+
+/// A parameter with its type.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statement<'a> {
+    pub(crate) sql: &'a str,
+    pub(crate) effect: Effect,
+}
+
+pub(crate) struct Pool {
+    pool: deadpool_postgres::Pool,
+    server: Server,
+    response_timeout: Duration,
+    /// Calls hold it for reading. It is true after closing.
+    closed: RwLock<bool>,
+}
+
+impl Pool {
+    pub(crate) fn new(server: Server, connections: u32, response_timeout: Duration) -> Result<Self> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(server.config.clone(), server.tls.clone(), recycling);
+        let pool = deadpool_postgres::Pool::builder(manager)
+            .max_size(connections as usize)
+            .build()
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("no pool: {error}")))?;
+        Ok(Self { pool, server, response_timeout, closed: RwLock::new(false) })
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Runs one statement in its own transaction. It is not prepared, so that poolers in transaction
+    /// mode can be in between.
+    pub(crate) async fn query(
+        &self,
+        statement: Statement<'_>,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
+        let mut attempts = 0;
+        self.with_connection(statement.effect, async |connection| {
+            loop {
+                attempts += 1;
+                let error = match connection.query_typed(statement.sql, params).await {
+                    Ok(rows) => return Ok(rows),
+                    Err(error) => error,
+                };
+                let is_rolled_back = matches!(
+                    error.code(),
+                    Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED)
+                );
+                if !is_rolled_back || attempts == ATTEMPTS {
+                    return Err(error);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Runs several statements without parameters, in a transaction if they begin one.
+    pub(crate) async fn execute_all(&self, sql: &str) -> Result<()> {
+        self.with_connection(Effect::Changes, async |connection| connection.batch_execute(sql).await)
+            .await
+    }
+
+    async fn with_connection<T>(
+        &self,
+        effect: Effect,
+        call: impl AsyncFnOnce(&Object) -> std::result::Result<T, tokio_postgres::Error>,
+    ) -> Result<T> {
+        let closed = self.closed.read().await;
+        if *closed {
+            return Err(error::closed());
+        }
+        let connection = self.get().await?;
+        match tokio::time::timeout(self.response_timeout, call(&connection)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(error::from_statement(&self.server, effect, &error)),
+            Err(_) => {
+                // Its reply may still come, so no other call may use the connection.
+                drop(Object::take(connection));
+                Err(error::timed_out(&self.server, effect, self.response_timeout))
+            }
+        }
+    }
+
+    async fn get(&self) -> Result<Object> {
+        match tokio::time::timeout(self.response_timeout, self.pool.get()).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(PoolError::Backend(error))) => Err(error::from_connect(&self.server, &error)),
+            Ok(Err(error)) => Err(Error::new(ErrorKind::Internal, error.to_string())),
+            Err(_) => Err(error::timed_out(&self.server, Effect::Reads, self.response_timeout)),
+        }
+    }
+
+    /// Waits for the calls in progress. Later calls fail.
+    pub(crate) async fn close(&self) {
+        *self.closed.write().await = true;
+        self.pool.close();
+    }
+
+    pub(crate) async fn is_closed(&self) -> bool {
+        *self.closed.read().await
+    }
+}

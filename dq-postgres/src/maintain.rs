@@ -1,0 +1,92 @@
+//! Work that no call waits for: trims histories, adds up totals, and raises the queues' floors.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dq_core::sync::lock;
+use dq_core::{QueueName, Result};
+use tokio_postgres::types::Type;
+
+use crate::connect::Param;
+use crate::params;
+use crate::store::Store;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+const FOLD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A floor follows the bound by this many milliseconds, so that it is rarely written.
+const FLOOR_LAG: i64 = 60_000;
+
+/// Runs until the task is aborted. Calls the store only after jobs have ended or floors are outdated.
+pub(crate) async fn run(store: Arc<Store>) {
+    let mut folded = Instant::now();
+    let mut tallied = false;
+    let mut trimmed_to = HashMap::new();
+    let mut floors = HashMap::new();
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let ended = std::mem::take(&mut *lock(&store.ended));
+        tallied |= !ended.is_empty();
+        let mut maintained = trim(&store, ended, &mut trimmed_to).await;
+        if tallied && folded.elapsed() >= FOLD_INTERVAL {
+            maintained = maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
+            (folded, tallied) = (Instant::now(), false);
+        }
+        maintained = maintained.and(raise_floors(&store, &mut floors).await);
+        if let Err(error) = maintained {
+            tracing::debug!(%error, "maintenance goes on later");
+        }
+    }
+}
+
+/// Trims the queues' histories, each from where its last call ended.
+async fn trim(
+    store: &Store,
+    queues: HashSet<QueueName>,
+    trimmed_to: &mut HashMap<QueueName, i64>,
+) -> Result<()> {
+    for queue in queues {
+        let limit = store.history.of(&queue);
+        let (most, age) = (params::count(limit.max as usize), params::millis(limit.age));
+        let from = trimmed_to.get(&queue).copied().unwrap_or(i64::MIN);
+        let rows = store
+            .change(
+                "SELECT dq.trim_history($1, $2, dq.now_ms() - $3, $4), dq.remove_pins($1)",
+                &[
+                    (&queue.as_str(), Type::TEXT),
+                    (&most, Type::INT4),
+                    (&age, Type::INT8),
+                    (&from, Type::INT8),
+                ],
+            )
+            .await?;
+        let trimmed = rows.first().and_then(|row| row.try_get(0).ok());
+        trimmed_to.insert(queue, trimmed.unwrap_or(i64::MIN));
+    }
+    Ok(())
+}
+
+async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Result<()> {
+    let (mut queues, mut raised, mut rewinds) = (Vec::new(), Vec::new(), Vec::new());
+    for (queue, bounds) in &lock(&store.bounds).queues {
+        let floor = bounds.waiting.0.saturating_sub(FLOOR_LAG);
+        let known = floors.get(queue).copied().unwrap_or(i64::MIN);
+        if bounds.rewinds >= 0 && floor > known.saturating_add(FLOOR_LAG) {
+            floors.insert(queue.clone(), floor);
+            queues.push(queue.as_str().to_owned());
+            raised.push(floor);
+            rewinds.push(bounds.rewinds);
+        }
+    }
+    if queues.is_empty() {
+        return Ok(());
+    }
+    let params: [Param<'_>; 3] = [
+        (&queues, Type::TEXT_ARRAY),
+        (&raised, Type::INT8_ARRAY),
+        (&rewinds, Type::INT8_ARRAY),
+    ];
+    store.change("SELECT dq.raise_floors($1, $2, $3)", &params).await.map(drop)
+}

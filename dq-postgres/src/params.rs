@@ -1,0 +1,38 @@
+//! Converts values to parameters.
+
+use std::time::Duration;
+
+use dq_core::{Due, JobId};
+use uuid::Uuid;
+
+pub(crate) fn uuid(id: JobId) -> Uuid {
+    Uuid::from_bytes(id.to_bytes())
+}
+
+pub(crate) fn job_id(id: Uuid) -> JobId {
+    JobId::from_bytes(id.into_bytes())
+}
+
+/// Milliseconds, and whether they are a delay, which the server adds to its time.
+pub(crate) fn due(due: Due) -> (i64, bool) {
+    match due {
+        Due::At(at) => (at.as_millis(), false),
+        Due::After(delay) => (millis(delay), true),
+    }
+}
+
+/// Far below `i64::MAX`, because the server adds its time.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    const MAX: i64 = i64::MAX / 4;
+    i64::try_from(duration.as_millis()).map_or(MAX, |millis| millis.min(MAX))
+}
+
+pub(crate) fn count(number: usize) -> i32 {
+    // The server adds one to some.
+    i32::try_from(number).map_or(i32::MAX - 1, |number| number.min(i32::MAX - 1))
+}
+
+/// Text without NUL, which PostgreSQL cannot store.
+pub(crate) fn text(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
