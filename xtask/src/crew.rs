@@ -1,5 +1,6 @@
 //! The processes sharing a store during a run, each with its own log.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -61,14 +62,16 @@ impl Crew {
     pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result<usize> {
         self.started += 1;
         let name = format!("{}{}", program.name, self.started);
+        let failed = |error: std::io::Error| format!("{name} cannot be started: {error}");
         let child = Command::new(&program.path)
             .arg(&self.url)
             .arg(self.log(&name))
             .args([name.as_str(), mode])
             .envs(program.environment.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::piped())
+            .stderr(File::create(self.stderr(&name)).map_err(failed)?)
             .spawn()
-            .map_err(|error| format!("{name} cannot be started: {error}"))?;
+            .map_err(failed)?;
         self.running.push(Process { program: program.name, name, child });
         Ok(self.running.len() - 1)
     }
@@ -148,6 +151,10 @@ impl Crew {
         self.dir.join(format!("{name}.{}", self.log_extension))
     }
 
+    fn stderr(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.stderr"))
+    }
+
     /// Closes standard input, which tells a producer to stop, and waits.
     fn stop_process(&mut self, Process { name, mut child, .. }: Process) {
         drop(child.stdin.take());
@@ -156,6 +163,8 @@ impl Crew {
             Ok(status) => format!("{name} ended with {status}"),
             Err(failure) => failure,
         };
+        let stderr = fs::read_to_string(self.stderr(&name)).unwrap_or_default();
+        let failure = format!("{failure}\n{}", stderr.trim_end());
         self.ends.failures.push(failure);
         self.ends.crashed.push(name);
     }

@@ -56,7 +56,7 @@ impl Redis {
         }
     }
 
-    /// Sends a command on a new connection. Panics after 120 s.
+    /// Sends a command on a new connection. Panics after 300 s.
     #[track_caller]
     pub fn command(&self, arguments: &[&str]) -> Reply {
         self.connect().command(arguments)
