@@ -133,3 +133,12 @@ fn rabbitmq_answers_like_memory() {
         compare_server(format!("{server}?prefix={}&{options}", prefix()), steps, history)
     });
 }
+
+#[test]
+fn postgres_answers_like_memory() {
+    let server = dq_servers::shared_postgres().url();
+    run_cases(24, |steps, history| {
+        let options = "connections=2&response_timeout=60s";
+        compare_server(format!("{server}?schema={}&{options}", prefix()), steps, history)
+    });
+}

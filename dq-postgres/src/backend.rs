@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
-    Error, ErrorKind, Finding, JobRef, JobView, Listeners, NewJob, OperateReport, Operation, Page,
+    Error, ErrorKind, Finding, HistoryLimit, HistoryLimits, JobRef, JobView, Listeners, NewJob, OperateReport, Operation, Page,
     QueueName, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled,
     Settlement, Timestamp, Wakeups,
 };
@@ -20,7 +21,7 @@ use crate::config::PostgresConfig;
 use crate::connect::{Param, Pool, Server};
 use crate::error;
 use crate::store::Store;
-use crate::{listener, maintain, schema};
+use crate::{listener, maintain, params, schema};
 
 /// Backend that keeps delayed jobs in a PostgreSQL schema.
 pub struct PostgresBackend {
@@ -68,13 +69,13 @@ impl PostgresBackend {
         let store = Arc::new(Store {
             pool,
             schema: config.schema.clone(),
-            history: environment.history.clone(),
             listeners: Listeners::default(),
             bounds: Mutex::new(Bounds::default()),
+            last_claim: Mutex::new(Instant::now()),
             ended: Mutex::new(HashSet::new()),
             buckets: Mutex::new(HashMap::new()),
         });
-        store.declare_histories().await?;
+        store.declare_histories(&environment.history).await?;
         let tasks = [
             tokio::spawn(listener::run(Arc::clone(&store))).abort_handle(),
             tokio::spawn(maintain::run(Arc::clone(&store))).abort_handle(),
@@ -84,16 +85,25 @@ impl PostgresBackend {
 }
 
 impl Store {
-    async fn declare_histories(&self) -> Result<()> {
-        let default = self.history.default.map(|limit| limit.max > 0);
-        let (names, keeps): (Vec<&str>, Vec<bool>) =
-            self.history.queues.iter().map(|(queue, limit)| (queue.as_str(), limit.max > 0)).unzip();
-        if default.is_none() && names.is_empty() {
+    /// Stores the configured history limits. Others stay, because other programs have set them.
+    async fn declare_histories(&self, limits: &HistoryLimits) -> Result<()> {
+        let max = |limit: &HistoryLimit| params::count(limit.max as usize);
+        let age = |limit: &HistoryLimit| params::millis(limit.age);
+        let (all_max, all_age) = (limits.default.as_ref().map(max), limits.default.as_ref().map(age));
+        let names: Vec<&str> = limits.queues.keys().map(QueueName::as_str).collect();
+        let maxes: Vec<i32> = limits.queues.values().map(max).collect();
+        let ages: Vec<i64> = limits.queues.values().map(age).collect();
+        if all_max.is_none() && names.is_empty() {
             return Ok(());
         }
-        let params: [Param<'_>; 3] =
-            [(&default, Type::BOOL), (&names, Type::TEXT_ARRAY), (&keeps, Type::BOOL_ARRAY)];
-        self.change("SELECT dq.keep_histories($1, $2, $3)", &params).await.map(drop)
+        let params: [Param<'_>; 5] = [
+            (&all_max, Type::INT4),
+            (&all_age, Type::INT8),
+            (&names, Type::TEXT_ARRAY),
+            (&maxes, Type::INT4_ARRAY),
+            (&ages, Type::INT8_ARRAY),
+        ];
+        self.change("SELECT dq.limit_histories($1, $2, $3, $4, $5)", &params).await.map(drop)
     }
 }
 

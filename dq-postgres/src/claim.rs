@@ -138,6 +138,7 @@ impl Store {
             (sweeps, wants.iter().map(|want| bounds.of(&want.queue, sweeps)).collect())
         };
         let start = Instant::now();
+        *lock(&self.last_claim) = start;
         let rows = self.call_claim(wants, limit, worker, &bounds).await?;
         let (mut claimed, unreadable) = self.read_reply(&rows, wants, sweeps)?;
         if sweeps {

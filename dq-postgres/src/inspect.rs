@@ -7,6 +7,7 @@ use dq_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connect::Param;
 use crate::error::{unexpected, unsupported};
 use crate::params;
 use crate::row;
@@ -74,10 +75,10 @@ impl Store {
             JobState::Running => ("SELECT * FROM of_queue WHERE state = 1 AND at > t".into(), "at"),
             JobState::Dead => ("SELECT * FROM of_queue WHERE state = 2".into(), "at"),
             JobState::Ended => (
-                "SELECT * FROM of_queue WHERE state = 3 AND at >= t - $6 AND (at, seq) > (
+                "SELECT * FROM of_queue WHERE state = 3 AND at >= t - history_age AND (at, seq) > (
                     SELECT coalesce(max(at), -1), coalesce(max(seq), -1) FROM (
-                        SELECT at, seq FROM of_queue WHERE state = 3
-                        ORDER BY at DESC, seq DESC OFFSET $5 LIMIT 1) AS first_beyond)"
+                        SELECT at, seq FROM of_queue WHERE state = 3 ORDER BY at DESC, seq DESC
+                        OFFSET (SELECT history_max FROM named) LIMIT 1) AS first_beyond)"
                     .into(),
                 "at",
             ),
@@ -90,19 +91,17 @@ impl Store {
         let payload = if params.payloads { "payload" } else { "NULL::bytea AS payload" };
         let sql = format!(
             "WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
+            named AS MATERIALIZED (SELECT q, history_max, history_age FROM dq.queue WHERE name = $1),
             of_queue AS NOT MATERIALIZED (
-                SELECT job.*, t FROM clock, dq.job
-                WHERE q = (SELECT q FROM dq.queue WHERE name = $1))
+                SELECT job.*, t, history_age FROM clock, named JOIN dq.job USING (q))
             SELECT {VIEW}, {payload}, t, {time} AS listed_at FROM ({table}) AS listed
-            WHERE ({time}, seq) {comparison} ($2, $3) AND $5::bigint + $6::bigint > -1
+            WHERE ({time}, seq) {comparison} ($2, $3)
             ORDER BY {time} {direction}, seq {direction} LIMIT $4",
         );
         let after = params.after.map_or(start, |cursor| {
             (cursor.at.as_millis(), i64::try_from(cursor.seq).unwrap_or(i64::MAX))
         });
         let most = i64::try_from(params.limit).unwrap_or(i64::MAX - 1).saturating_add(1);
-        let limit = self.history.of(params.queue);
-        let (history_max, history_age) = (i64::from(limit.max), params::millis(limit.age));
         let rows = self
             .read(
                 &sql,
@@ -111,8 +110,6 @@ impl Store {
                     (&after.0, Type::INT8),
                     (&after.1, Type::INT8),
                     (&most, Type::INT8),
-                    (&history_max, Type::INT8),
-                    (&history_age, Type::INT8),
                 ],
             )
             .await?;
@@ -137,27 +134,11 @@ impl Store {
             named AS MATERIALIZED (SELECT q FROM dq.queue WHERE name = $1)
             SELECT {VIEW}, payload, t FROM clock, named JOIN dq.job USING (q)
             WHERE ((id = $2 AND state < 4) OR ($2 IS NULL AND key = $3 AND state < 2))
-                AND (state < 3 OR (at >= t - $5 AND (
-                    SELECT count(*) FROM (
-                        SELECT 1 FROM dq.job AS newer
-                        WHERE newer.q = job.q AND newer.state = 3
-                            AND (newer.at, newer.seq) > (job.at, job.seq)
-                        LIMIT $4) AS newer) < $4))",
+                AND (state < 3 OR dq.in_history(q, at, seq, t))",
         );
-        let limit = self.history.of(&job.queue);
-        let (history_max, history_age) = (i64::from(limit.max), params::millis(limit.age));
-        let rows = self
-            .read(
-                &sql,
-                &[
-                    (&job.queue.as_str(), Type::TEXT),
-                    (&id, Type::UUID),
-                    (&key, Type::TEXT),
-                    (&history_max, Type::INT8),
-                    (&history_age, Type::INT8),
-                ],
-            )
-            .await?;
+        let params: [Param<'_>; 3] =
+            [(&job.queue.as_str(), Type::TEXT), (&id, Type::UUID), (&key, Type::TEXT)];
+        let rows = self.read(&sql, &params).await?;
         let view = rows.first().map(|row| read_view(row, &job.queue));
         view.transpose().map_err(|_| unexpected())
     }

@@ -17,10 +17,27 @@ const REPEATED_AFTER: Duration = Duration::from_millis(15);
 
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
+/// The server notifies of jobs that are due within 1.5 s (`announce_due` in `common.sql`). So a process
+/// that has not claimed for this long, because its sweep interval is longer, is woken to look for others.
+const MAX_QUIET: Duration = Duration::from_millis(1_200);
+
 /// Runs until the task is aborted.
 pub(crate) async fn run(store: Arc<Store>) {
+    tokio::join!(receive(&store), wake_quiet(&store));
+}
+
+async fn wake_quiet(store: &Store) {
     loop {
-        if let Err(error) = listen(&store).await {
+        tokio::time::sleep(MAX_QUIET).await;
+        if lock(&store.last_claim).elapsed() >= MAX_QUIET {
+            store.listeners.wake_all(Timestamp::EPOCH);
+        }
+    }
+}
+
+async fn receive(store: &Arc<Store>) {
+    loop {
+        if let Err(error) = listen(store).await {
             tracing::debug!(%error, "no wake-up hints from PostgreSQL for now");
         }
         tokio::time::sleep(RECONNECT_DELAY).await;

@@ -9,7 +9,6 @@ use dq_core::{QueueName, Result};
 use tokio_postgres::types::Type;
 
 use crate::connect::Param;
-use crate::params;
 use crate::store::Store;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -48,20 +47,9 @@ async fn trim(
     trimmed_to: &mut HashMap<QueueName, i64>,
 ) -> Result<()> {
     for queue in queues {
-        let limit = store.history.of(&queue);
-        let (most, age) = (params::count(limit.max as usize), params::millis(limit.age));
         let from = trimmed_to.get(&queue).copied().unwrap_or(i64::MIN);
-        let rows = store
-            .change(
-                "SELECT dq.trim_history($1, $2, dq.now_ms() - $3, $4), dq.remove_pins($1)",
-                &[
-                    (&queue.as_str(), Type::TEXT),
-                    (&most, Type::INT4),
-                    (&age, Type::INT8),
-                    (&from, Type::INT8),
-                ],
-            )
-            .await?;
+        let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&from, Type::INT8)];
+        let rows = store.change("SELECT dq.trim_history($1, $2), dq.remove_pins($1)", &params).await?;
         let trimmed = rows.first().and_then(|row| row.try_get(0).ok());
         trimmed_to.insert(queue, trimmed.unwrap_or(i64::MIN));
     }

@@ -10,10 +10,10 @@ use crate::params;
 use crate::store::Store;
 
 /// Jobs that a purge removes per transaction, so that each takes some milliseconds.
-const PURGE_STEP: i32 = 1_000;
+const PURGE_STEP: i32 = 500;
 
 /// Per call; callers repeat it while jobs remain.
-const PURGE_STEPS: usize = 4;
+const PURGE_STEPS: usize = 2;
 
 impl Store {
     pub(crate) async fn run_operation(&self, operation: Operation<'_>) -> Result<OperateReport> {

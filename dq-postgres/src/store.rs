@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use dq_core::sync::lock;
-use dq_core::{HistoryLimits, Listeners, QueueName, Result, Timestamp};
+use dq_core::{Listeners, QueueName, Result, Timestamp};
 use tokio_postgres::Row;
 
 use crate::claim::Bounds;
@@ -15,9 +16,9 @@ use crate::error::Effect;
 pub(crate) struct Store {
     pub(crate) pool: Pool,
     pub(crate) schema: String,
-    pub(crate) history: HistoryLimits,
     pub(crate) listeners: Listeners,
     pub(crate) bounds: Mutex<Bounds>,
+    pub(crate) last_claim: Mutex<Instant>,
     /// Queues in which jobs have ended, whose histories may be beyond their limits.
     pub(crate) ended: Mutex<HashSet<QueueName>>,
     /// Buckets of queues that have listeners.

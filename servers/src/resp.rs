@@ -87,7 +87,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a command and waits up to 120 s for its reply.
+    /// Sends a command and waits up to 300 s for its reply.
     #[track_caller]
     pub fn command(&mut self, arguments: &[&str]) -> Reply {
         let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
@@ -100,7 +100,7 @@ impl Connection {
         self.request(arguments).unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
     }
 
-    /// Waits up to 120 s for the next reply, such as a subscription's message.
+    /// Waits up to 300 s for the next reply, such as a subscription's message.
     #[track_caller]
     pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| panic!("no message from Redis: {error}"))

@@ -14,27 +14,31 @@ CREATE OR REPLACE FUNCTION dq.fold_tally() RETURNS void LANGUAGE sql AS $$
         FROM sums WHERE queue.q = sums.q;
 $$;
 
--- Removes up to 1,000 of a queue's jobs from the history: all but the last `most`, and those that ended
--- before `oldest`. Begins at the time `from_at`, and returns where to begin next time.
-CREATE OR REPLACE FUNCTION dq.trim_history(queue_name text, most integer, oldest bigint, from_at bigint)
-RETURNS bigint LANGUAGE plpgsql {planned} AS $$
+-- Removes up to 1,000 of a queue's ended jobs beyond its history limit. Begins at the time `from_at`,
+-- and returns where to begin next time.
+CREATE OR REPLACE FUNCTION dq.trim_history(queue_name text, from_at bigint) RETURNS bigint
+LANGUAGE plpgsql {planned} AS $$
 DECLARE
     t bigint := dq.now_ms();
-    queue_id integer := (SELECT q FROM dq.queue WHERE name = queue_name);
-    last_at bigint := oldest - 1;
+    of_queue dq.queue;
+    oldest bigint;
+    last_at bigint;
     last_seq bigint := 9223372036854775807;
     beyond record;
     next_at bigint := from_at;
 BEGIN
-    SELECT at, seq INTO beyond FROM dq.job WHERE q = queue_id AND state = 3 AND at >= oldest
-        ORDER BY at DESC, seq DESC OFFSET most LIMIT 1;
+    SELECT * INTO of_queue FROM dq.queue WHERE name = queue_name;
+    oldest := t - of_queue.history_age;
+    last_at := oldest - 1;
+    SELECT at, seq INTO beyond FROM dq.job WHERE q = of_queue.q AND state = 3 AND at >= oldest
+        ORDER BY at DESC, seq DESC OFFSET of_queue.history_max LIMIT 1;
     IF FOUND THEN
         last_at := beyond.at;
         last_seq := beyond.seq;
     END IF;
     FOR beyond IN
         SELECT id, at, pinned FROM dq.job
-        WHERE q = queue_id AND state = 3 AND at >= from_at AND (at, seq) <= (last_at, last_seq)
+        WHERE q = of_queue.q AND state = 3 AND at >= from_at AND (at, seq) <= (last_at, last_seq)
         ORDER BY at, seq LIMIT 1000 FOR UPDATE SKIP LOCKED
     LOOP
         IF beyond.pinned > t THEN
@@ -65,16 +69,18 @@ RETURNS void LANGUAGE sql AS $$
             AND queue.floor < raised.floor;
 $$;
 
--- Sets which queues keep a history: `all_queues` for all, unless it is null, and then single ones.
-CREATE OR REPLACE FUNCTION dq.keep_histories(all_queues boolean, names text[], keeps boolean[])
-RETURNS void LANGUAGE plpgsql AS $$
+-- Sets history limits: of all queues, unless `all_max` is null, and then of single ones.
+CREATE OR REPLACE FUNCTION dq.limit_histories(
+    all_max integer, all_age bigint, names text[], maxes integer[], ages bigint[]
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE dq.meta SET keep_history = all_queues WHERE keep_history <> all_queues;
-    UPDATE dq.queue SET keep_history = all_queues
-        WHERE keep_history <> all_queues AND name <> ALL (names);
+    UPDATE dq.meta SET history_max = all_max, history_age = all_age
+        WHERE (history_max, history_age) <> (all_max, all_age);
+    UPDATE dq.queue SET history_max = all_max, history_age = all_age
+        WHERE (history_max, history_age) <> (all_max, all_age) AND name <> ALL (names);
     FOR i IN 1..cardinality(names) LOOP
         PERFORM dq.add_queue(names[i]);
-        UPDATE dq.queue SET keep_history = keeps[i]
-            WHERE name = names[i] AND keep_history <> keeps[i];
+        UPDATE dq.queue SET history_max = maxes[i], history_age = ages[i]
+            WHERE name = names[i] AND (history_max, history_age) <> (maxes[i], ages[i]);
     END LOOP;
 END $$;

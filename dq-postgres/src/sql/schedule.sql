@@ -93,8 +93,9 @@ BEGIN
         END IF;
         SELECT * INTO other FROM dq.job WHERE id = new_id FOR UPDATE;
         IF FOUND THEN
-            IF other.state > 2 AND NOT coalesce(other.pinned > t, false)
-                AND (other.state = 4 OR other.q <> queue_id)
+            -- An ended job keeps its id while it is pinned or in the history of this queue.
+            IF other.state > 2 AND NOT coalesce(other.pinned > t, false) AND (other.state = 4
+                OR other.q <> queue_id OR NOT dq.in_history(other.q, other.at, other.seq, t))
             THEN
                 DELETE FROM dq.job WHERE id = new_id;
                 CONTINUE;

@@ -1,14 +1,15 @@
 -- Format 1. All times are Unix milliseconds by the server's clock. `dq` stands for the schema.
 
 -- One row: the version of this schema and the oldest versions that may write and read it, the store's
--- random id, and whether new queues keep a history.
+-- random id, and the history limit of new queues: how many ended jobs, and for how many milliseconds.
 CREATE TABLE dq.meta (
     one          integer PRIMARY KEY DEFAULT 1 CHECK (one = 1),
     version      integer NOT NULL,
     min_writer   integer NOT NULL,
     min_reader   integer NOT NULL,
     store        uuid NOT NULL DEFAULT gen_random_uuid(),
-    keep_history boolean NOT NULL DEFAULT true
+    history_max  integer NOT NULL DEFAULT 1000,
+    history_age  bigint NOT NULL DEFAULT 86400000
 );
 
 -- Queues, with the totals of the jobs that have left them; `tally` has the newest. Rows are never
@@ -23,7 +24,8 @@ CREATE TABLE dq.queue (
         CHECK (octet_length(name) BETWEEN 1 AND 128 AND name !~ '[[:cntrl:]]'),
     bucket       integer NOT NULL,
     paused       boolean NOT NULL DEFAULT false,
-    keep_history boolean NOT NULL,
+    history_max  integer NOT NULL,
+    history_age  bigint NOT NULL,
     rewinds      bigint NOT NULL DEFAULT 0,
     floor        bigint NOT NULL DEFAULT -9223372036854775808,
     done         bigint NOT NULL DEFAULT 0,

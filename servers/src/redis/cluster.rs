@@ -37,7 +37,7 @@ impl RedisCluster {
         owner.map_or(&self.nodes[0], |(_, node)| node)
     }
 
-    /// Waits until each node reports `cluster_state:ok` and knows all others. Panics after 120 s.
+    /// Waits until each node reports `cluster_state:ok` and knows all others. Panics after 300 s.
     pub fn wait_until_healthy(&self) {
         let all = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
         for node in &self.nodes {

@@ -1,0 +1,5 @@
+//! Tests on private PostgreSQL servers.
+
+mod common;
+mod horizon;
+mod order;
