@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
-    Error, ErrorKind, Finding, HistoryLimit, HistoryLimits, JobRef, JobView, Listeners, NewJob, OperateReport, Operation, Page,
-    QueueName, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled,
-    Settlement, Timestamp, Wakeups,
+    Error, ErrorKind, Finding, HistoryLimit, HistoryLimits, JobRef, JobView, Listeners, NewJob,
+    OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed, Reschedule,
+    Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
 };
 use tokio::task::AbortHandle;
 use tokio_postgres::types::Type;
@@ -63,8 +63,9 @@ impl PostgresBackend {
             schema::ensure(&pool, &config.schema).await?;
         } else if !schema::exists(&pool, &config.schema).await? {
             let what = format!("there is no schema {} with jobs", config.schema);
-            return Err(Error::new(ErrorKind::Config, what)
-                .remedy("correct the database and `schema`"));
+            return Err(
+                Error::new(ErrorKind::Config, what).remedy("correct the database and `schema`")
+            );
         }
         let store = Arc::new(Store {
             pool,
@@ -85,20 +86,21 @@ impl PostgresBackend {
 }
 
 impl Store {
-    /// Stores the configured history limits. Others stay, because other programs have set them.
+    /// Stores the configured history limits. Other queues' limits stay, because other programs set them.
     async fn declare_histories(&self, limits: &HistoryLimits) -> Result<()> {
         let max = |limit: &HistoryLimit| params::count(limit.max as usize);
         let age = |limit: &HistoryLimit| params::millis(limit.age);
-        let (all_max, all_age) = (limits.default.as_ref().map(max), limits.default.as_ref().map(age));
+        let (default_max, default_age) =
+            (limits.default.as_ref().map(max), limits.default.as_ref().map(age));
         let names: Vec<&str> = limits.queues.keys().map(QueueName::as_str).collect();
         let maxes: Vec<i32> = limits.queues.values().map(max).collect();
         let ages: Vec<i64> = limits.queues.values().map(age).collect();
-        if all_max.is_none() && names.is_empty() {
+        if default_max.is_none() && names.is_empty() {
             return Ok(());
         }
         let params: [Param<'_>; 5] = [
-            (&all_max, Type::INT4),
-            (&all_age, Type::INT8),
+            (&default_max, Type::INT4),
+            (&default_age, Type::INT8),
             (&names, Type::TEXT_ARRAY),
             (&maxes, Type::INT4_ARRAY),
             (&ages, Type::INT8_ARRAY),

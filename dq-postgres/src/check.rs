@@ -93,7 +93,8 @@ impl Store {
         if row.get::<_, &str>("synchronous_commit") == "off" {
             findings.push(warning(
                 "postgres.asynchronous-commit",
-                "`synchronous_commit` is off: a crash of the server may lose the last stored jobs".into(),
+                "`synchronous_commit` is off: a crash of the server may lose the last stored jobs"
+                    .into(),
                 "set `synchronous_commit = on` for this role",
             ));
         }

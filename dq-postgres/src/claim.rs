@@ -194,7 +194,8 @@ impl Store {
     ) -> Result<Vec<Row>> {
         let queues: Vec<&str> = wants.iter().map(|want| want.queue.as_str()).collect();
         let maxes: Vec<i32> = wants.iter().map(|want| params::count(want.max)).collect();
-        let leases: Vec<i64> = wants.iter().map(|want| params::millis(want.lease_for).max(1)).collect();
+        let leases: Vec<i64> =
+            wants.iter().map(|want| params::millis(want.lease_for).max(1)).collect();
         let (total, worker) = (params::count(limit), params::text(worker));
         let (from_at, from_seq): (Vec<i64>, Vec<i64>) =
             bounds.iter().map(|bounds| bounds.waiting).unzip();
@@ -242,11 +243,8 @@ impl Store {
 
     async fn hand_back(&self, claimed: &Claimed) {
         let release = Verdict::Release { started: false };
-        let releases: Vec<Settlement> = claimed
-            .jobs
-            .iter()
-            .map(|job| Settlement::new(job.lease(), release.clone()))
-            .collect();
+        let releases: Vec<Settlement> =
+            claimed.jobs.iter().map(|job| Settlement::new(job.lease(), release.clone())).collect();
         if let Err(error) = self.settle_leases(&releases).await {
             tracing::debug!(%error, "an abandoned claim's leases expire");
         }

@@ -63,7 +63,8 @@ const fn default_response_timeout() -> Duration {
     Duration::from_secs(5)
 }
 
-const SETTINGS: [&str; 6] = ["ca", "certificate", "key", "schema", "connections", "response_timeout"];
+const SETTINGS: [&str; 6] =
+    ["ca", "certificate", "key", "schema", "connections", "response_timeout"];
 
 impl PostgresConfig {
     /// Creates the default settings for this server.

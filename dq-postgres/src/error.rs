@@ -46,8 +46,11 @@ pub(crate) fn from_connect(server: &Server, error: &tokio_postgres::Error) -> Er
             } else if text.contains("password missing") {
                 (ErrorKind::Config, "write the password in the URL")
             } else if text.contains("certificate") || text.contains("TLS") {
-                (ErrorKind::Config, "set `ca` to the certificate of the server's authority, or \
-                 `sslmode=disable` if the server has no TLS")
+                (
+                    ErrorKind::Config,
+                    "set `ca` to the certificate of the server's authority, or \
+                 `sslmode=disable` if the server has no TLS",
+                )
             } else {
                 (ErrorKind::Unavailable, REACHABLE)
             };
@@ -63,13 +66,17 @@ pub(crate) fn from_statement(
 ) -> Error {
     match error.as_db_error() {
         Some(refusal) => from_server(server, refusal),
-        None if error.is_closed() || std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>()) => {
+        None if error.is_closed()
+            || std::error::Error::source(error)
+                .is_some_and(|source| source.is::<std::io::Error>()) =>
+        {
             lost(server, effect, &full_text(error))
         }
-        None => {
-            Error::new(ErrorKind::Internal, format!("PostgreSQL at {}: {}", server.shown, full_text(error)))
-                .remedy("please report this with the message")
-        }
+        None => Error::new(
+            ErrorKind::Internal,
+            format!("PostgreSQL at {}: {}", server.shown, full_text(error)),
+        )
+        .remedy("please report this with the message"),
     }
 }
 
@@ -91,10 +98,9 @@ fn diagnose(code: &SqlState) -> (ErrorKind, &'static str) {
             "this server is a standby, or the role or database is read-only: name the primary, or all \
              servers: postgres://a,b/database",
         ),
-        SqlState::INSUFFICIENT_PRIVILEGE => (
-            Config,
-            "grant the role the rights that `dq migrate --print` lists",
-        ),
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            (Config, "grant the role the rights that `dq migrate --print` lists")
+        }
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             (Config, "check user and password of the URL, and the server's pg_hba.conf")
         }
@@ -150,17 +156,17 @@ fn full_text(error: &tokio_postgres::Error) -> String {
 
 /// The server's reply has another form than our functions give it.
 pub(crate) fn unexpected() -> Error {
-    Error::new(ErrorKind::Incompatible, "PostgreSQL: a function of the schema gave an unexpected reply")
-        .remedy("connect again to restore the functions, or upgrade dq-postgres in this program")
+    Error::new(
+        ErrorKind::Incompatible,
+        "PostgreSQL: a function of the schema gave an unexpected reply",
+    )
+    .remedy("connect again to restore the functions, or upgrade dq-postgres in this program")
 }
 
 /// For a variant of a `non_exhaustive` enum that this version does not support.
 pub(crate) fn unsupported(variant: &impl std::fmt::Debug) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("the postgres backend does not support {variant:?}"),
-    )
-    .remedy("use versions of dq-core and dq-postgres that were released together")
+    Error::new(ErrorKind::Unsupported, format!("the postgres backend does not support {variant:?}"))
+        .remedy("use versions of dq-core and dq-postgres that were released together")
 }
 
 /// One of several transactions failed after `done` items were committed. Errors that repeating does

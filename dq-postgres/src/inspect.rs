@@ -75,10 +75,10 @@ impl Store {
             JobState::Running => ("SELECT * FROM of_queue WHERE state = 1 AND at > t".into(), "at"),
             JobState::Dead => ("SELECT * FROM of_queue WHERE state = 2".into(), "at"),
             JobState::Ended => (
-                "SELECT * FROM of_queue WHERE state = 3 AND at >= t - history_age AND (at, seq) > (
+                "SELECT * FROM of_queue WHERE state = 3 AND at >= t - age AND (at, seq) > (
                     SELECT coalesce(max(at), -1), coalesce(max(seq), -1) FROM (
                         SELECT at, seq FROM of_queue WHERE state = 3 ORDER BY at DESC, seq DESC
-                        OFFSET (SELECT history_max FROM named) LIMIT 1) AS first_beyond)"
+                        OFFSET (SELECT max FROM named) LIMIT 1) AS first_beyond)"
                     .into(),
                 "at",
             ),
@@ -91,9 +91,10 @@ impl Store {
         let payload = if params.payloads { "payload" } else { "NULL::bytea AS payload" };
         let sql = format!(
             "WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
-            named AS MATERIALIZED (SELECT q, history_max, history_age FROM dq.queue WHERE name = $1),
+            named AS MATERIALIZED (
+                SELECT * FROM dq.history_limit WHERE q = (SELECT q FROM dq.queue WHERE name = $1)),
             of_queue AS NOT MATERIALIZED (
-                SELECT job.*, t, history_age FROM clock, named JOIN dq.job USING (q))
+                SELECT job.*, t, age FROM clock, named JOIN dq.job USING (q))
             SELECT {VIEW}, {payload}, t, {time} AS listed_at FROM ({table}) AS listed
             WHERE ({time}, seq) {comparison} ($2, $3)
             ORDER BY {time} {direction}, seq {direction} LIMIT $4",

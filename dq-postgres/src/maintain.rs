@@ -30,7 +30,8 @@ pub(crate) async fn run(store: Arc<Store>) {
         tallied |= !ended.is_empty();
         let mut maintained = trim(&store, ended, &mut trimmed_to).await;
         if tallied && folded.elapsed() >= FOLD_INTERVAL {
-            maintained = maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
+            maintained =
+                maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
             (folded, tallied) = (Instant::now(), false);
         }
         maintained = maintained.and(raise_floors(&store, &mut floors).await);
@@ -49,7 +50,8 @@ async fn trim(
     for queue in queues {
         let from = trimmed_to.get(&queue).copied().unwrap_or(i64::MIN);
         let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&from, Type::INT8)];
-        let rows = store.change("SELECT dq.trim_history($1, $2), dq.remove_pins($1)", &params).await?;
+        let rows =
+            store.change("SELECT dq.trim_history($1, $2), dq.remove_pins($1)", &params).await?;
         let trimmed = rows.first().and_then(|row| row.try_get(0).ok());
         trimmed_to.insert(queue, trimmed.unwrap_or(i64::MIN));
     }
@@ -71,10 +73,7 @@ async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Re
     if queues.is_empty() {
         return Ok(());
     }
-    let params: [Param<'_>; 3] = [
-        (&queues, Type::TEXT_ARRAY),
-        (&raised, Type::INT8_ARRAY),
-        (&rewinds, Type::INT8_ARRAY),
-    ];
+    let params: [Param<'_>; 3] =
+        [(&queues, Type::TEXT_ARRAY), (&raised, Type::INT8_ARRAY), (&rewinds, Type::INT8_ARRAY)];
     store.change("SELECT dq.raise_floors($1, $2, $3)", &params).await.map(drop)
 }

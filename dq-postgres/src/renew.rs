@@ -12,7 +12,8 @@ use crate::store::Store;
 
 impl Store {
     pub(crate) async fn renew_leases(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let ids: Vec<Uuid> = renewals.iter().map(|renewal| params::uuid(renewal.lease.job)).collect();
+        let ids: Vec<Uuid> =
+            renewals.iter().map(|renewal| params::uuid(renewal.lease.job)).collect();
         let tokens: Vec<i64> = renewals
             .iter()
             .map(|renewal| i64::try_from(renewal.lease.token.0).unwrap_or(-1))

@@ -117,7 +117,10 @@ async fn version(pool: &Pool, schema: &str) -> Result<i64> {
         (false, true) => return Err(foreign(schema)),
         (true, _) => {}
     }
-    let sql = in_schema(schema, "SELECT version::bigint, min_writer::bigint, min_reader::bigint FROM dq.meta");
+    let sql = in_schema(
+        schema,
+        "SELECT version::bigint, min_writer::bigint, min_reader::bigint FROM dq.meta",
+    );
     let statement = Statement { sql: &sql, effect: Effect::Reads };
     let rows = match pool.query(statement, &[]).await {
         Ok(rows) => rows,

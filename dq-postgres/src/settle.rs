@@ -82,7 +82,8 @@ struct Arrays<'a> {
 
 impl<'a> Arrays<'a> {
     fn push(&mut self, settlement: &'a Settlement) -> Result<()> {
-        let (mut due, mut flag, mut text, mut kind, mut payload) = ((0, false), false, None, None, None);
+        let (mut due, mut flag, mut text, mut kind, mut payload) =
+            ((0, false), false, None, None, None);
         let verdict = match &settlement.verdict {
             Verdict::Done => 0,
             Verdict::Skip { reason } => {

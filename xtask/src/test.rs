@@ -42,7 +42,9 @@ pub(crate) fn filtered(filter: &str) -> Result {
 }
 
 pub(crate) fn servers() -> Result {
-    println!("── servers: Redis, RabbitMQ, PostgreSQL, pgbouncer, a browser, nginx, promtool, Java, Python");
+    println!(
+        "── servers: Redis, RabbitMQ, PostgreSQL, pgbouncer, a browser, nginx, promtool, Java, Python"
+    );
     let start = Instant::now();
     dq_servers::install::everything()?;
     println!("── servers: ok, {:.1} s\n", start.elapsed().as_secs_f64());

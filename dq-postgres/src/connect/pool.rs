@@ -5,9 +5,9 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod};
 use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::RwLock;
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::Row;
 
 use super::server::Server;
 use crate::error::{self, Effect};
@@ -33,7 +33,11 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(server: Server, connections: u32, response_timeout: Duration) -> Result<Self> {
+    pub(crate) fn new(
+        server: Server,
+        connections: u32,
+        response_timeout: Duration,
+    ) -> Result<Self> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(server.config.clone(), server.tls.clone(), recycling);
         let pool = deadpool_postgres::Pool::builder(manager)
@@ -76,8 +80,10 @@ impl Pool {
 
     /// Runs several statements without parameters, in a transaction if they begin one.
     pub(crate) async fn execute_all(&self, sql: &str) -> Result<()> {
-        self.with_connection(Effect::Changes, async |connection| connection.batch_execute(sql).await)
-            .await
+        self.with_connection(Effect::Changes, async |connection| {
+            connection.batch_execute(sql).await
+        })
+        .await
     }
 
     async fn with_connection<T>(

@@ -46,7 +46,8 @@ pub(super) fn connector(settings: &PostgresConfig, is_plain: bool) -> Result<Mak
 }
 
 fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let read = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| unusable(field, path, &error))?;
     if certificates.is_empty() {
         return Err(unusable(field, path, &"it has no certificate"));

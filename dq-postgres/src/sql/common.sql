@@ -38,8 +38,7 @@ BEGIN
         IF FOUND THEN
             RETURN queue_id;
         END IF;
-        INSERT INTO dq.queue (name, bucket, history_max, history_age)
-            SELECT queue_name, dq.bucket_of(queue_name), history_max, history_age FROM dq.meta
+        INSERT INTO dq.queue (name, bucket) VALUES (queue_name, dq.bucket_of(queue_name))
             ON CONFLICT DO NOTHING;
     END LOOP;
 END $$;
@@ -60,7 +59,7 @@ END $$;
 CREATE OR REPLACE FUNCTION dq.end_job(j dq.job, ending text, reason text, t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    in_history boolean := (SELECT history_max > 0 FROM dq.queue WHERE q = j.q);
+    in_history boolean := (SELECT max > 0 FROM dq.history_limit WHERE q = j.q);
 BEGIN
     INSERT INTO dq.tally VALUES (j.q, ending, 1);
     IF in_history OR j.remember > 0 THEN
@@ -76,10 +75,10 @@ END $$;
 -- Whether a job in state 3 is within its queue's history limit, at the time `t`.
 CREATE OR REPLACE FUNCTION dq.in_history(queue_id integer, ended_at bigint, job_seq bigint, t bigint)
 RETURNS boolean LANGUAGE sql AS $$
-    SELECT ended_at >= t - history_age AND history_max > (
+    SELECT ended_at >= t - age AND max > (
         SELECT count(*) FROM (
             SELECT FROM dq.job
             WHERE q = queue_id AND state = 3 AND (at, seq) > (ended_at, job_seq)
-            LIMIT history_max) AS newer)
-    FROM dq.queue WHERE q = queue_id
+            LIMIT max) AS newer)
+    FROM dq.history_limit WHERE q = queue_id
 $$;

@@ -20,25 +20,26 @@ CREATE OR REPLACE FUNCTION dq.trim_history(queue_name text, from_at bigint) RETU
 LANGUAGE plpgsql {planned} AS $$
 DECLARE
     t bigint := dq.now_ms();
-    of_queue dq.queue;
+    history dq.history_limit;
     oldest bigint;
     last_at bigint;
     last_seq bigint := 9223372036854775807;
     beyond record;
     next_at bigint := from_at;
 BEGIN
-    SELECT * INTO of_queue FROM dq.queue WHERE name = queue_name;
-    oldest := t - of_queue.history_age;
+    SELECT * INTO history FROM dq.history_limit
+        WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name);
+    oldest := t - history.age;
     last_at := oldest - 1;
-    SELECT at, seq INTO beyond FROM dq.job WHERE q = of_queue.q AND state = 3 AND at >= oldest
-        ORDER BY at DESC, seq DESC OFFSET of_queue.history_max LIMIT 1;
+    SELECT at, seq INTO beyond FROM dq.job WHERE q = history.q AND state = 3 AND at >= oldest
+        ORDER BY at DESC, seq DESC OFFSET history.max LIMIT 1;
     IF FOUND THEN
         last_at := beyond.at;
         last_seq := beyond.seq;
     END IF;
     FOR beyond IN
         SELECT id, at, pinned FROM dq.job
-        WHERE q = of_queue.q AND state = 3 AND at >= from_at AND (at, seq) <= (last_at, last_seq)
+        WHERE q = history.q AND state = 3 AND at >= from_at AND (at, seq) <= (last_at, last_seq)
         ORDER BY at, seq LIMIT 1000 FOR UPDATE SKIP LOCKED
     LOOP
         IF beyond.pinned > t THEN
@@ -69,18 +70,16 @@ RETURNS void LANGUAGE sql AS $$
             AND queue.floor < raised.floor;
 $$;
 
--- Sets history limits: of all queues, unless `all_max` is null, and then of single ones.
+-- Sets history limits: the default, unless `default_max` is null, and those of single queues.
 CREATE OR REPLACE FUNCTION dq.limit_histories(
-    all_max integer, all_age bigint, names text[], maxes integer[], ages bigint[]
+    default_max integer, default_age bigint, names text[], maxes integer[], ages bigint[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE dq.meta SET history_max = all_max, history_age = all_age
-        WHERE (history_max, history_age) <> (all_max, all_age);
-    UPDATE dq.queue SET history_max = all_max, history_age = all_age
-        WHERE (history_max, history_age) <> (all_max, all_age) AND name <> ALL (names);
+    UPDATE dq.meta SET history_max = default_max, history_age = default_age
+        WHERE (history_max, history_age) <> (default_max, default_age);
     FOR i IN 1..cardinality(names) LOOP
         PERFORM dq.add_queue(names[i]);
         UPDATE dq.queue SET history_max = maxes[i], history_age = ages[i]
-            WHERE name = names[i] AND (history_max, history_age) <> (maxes[i], ages[i]);
+            WHERE name = names[i] AND (history_max, history_age) IS DISTINCT FROM (maxes[i], ages[i]);
     END LOOP;
 END $$;

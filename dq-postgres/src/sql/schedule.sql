@@ -43,7 +43,7 @@ BEGIN
                     AS item (id, queue, key, due, remember, max_attempts, headers, payload)
                     OFFSET 0) AS item
                 JOIN dq.queue ON queue.name = item.queue
-            ORDER BY q, key
+            ORDER BY q, key, seq
             ON CONFLICT DO NOTHING
             RETURNING id)
         SELECT array_agg(id) INTO inserted FROM new;

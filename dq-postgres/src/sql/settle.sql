@@ -13,13 +13,13 @@ DECLARE
     changed record;
 BEGIN
     WITH kept AS (
-        UPDATE dq.job j SET state = CASE WHEN history_max > 0 THEN 3 ELSE 4 END,
-            at = CASE WHEN history_max > 0 THEN t ELSE t + remember END, pinned = t + remember,
+        UPDATE dq.job j SET state = CASE WHEN max > 0 THEN 3 ELSE 4 END,
+            at = CASE WHEN max > 0 THEN t ELSE t + remember END, pinned = t + remember,
             kind = CASE verdict WHEN 0 THEN 'done' ELSE 'skipped' END, message = reason,
             headers = NULL, payload = ''
-        FROM unnest(ids, tokens, verdicts, texts) AS lease (id, token, verdict, reason), dq.queue
+        FROM unnest(ids, tokens, verdicts, texts) AS lease (id, token, verdict, reason), dq.history_limit AS history
         WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t AND verdict < 2
-            AND queue.q = j.q AND (history_max > 0 OR remember > 0)
+            AND history.q = j.q AND (max > 0 OR remember > 0)
         RETURNING j.id, j.q, j.kind),
     tallied AS (INSERT INTO dq.tally SELECT q, kind, count(*) FROM kept GROUP BY q, kind)
     SELECT coalesce(array_agg(id), '{}') INTO held FROM kept;

@@ -1,7 +1,7 @@
 -- Format 1. All times are Unix milliseconds by the server's clock. `dq` stands for the schema.
 
 -- One row: the version of this schema and the oldest versions that may write and read it, the store's
--- random id, and the history limit of new queues: how many ended jobs, and for how many milliseconds.
+-- random id, and the default history limit: how many ended jobs, and for how many milliseconds.
 CREATE TABLE dq.meta (
     one          integer PRIMARY KEY DEFAULT 1 CHECK (one = 1),
     version      integer NOT NULL,
@@ -24,8 +24,8 @@ CREATE TABLE dq.queue (
         CHECK (octet_length(name) BETWEEN 1 AND 128 AND name !~ '[[:cntrl:]]'),
     bucket       integer NOT NULL,
     paused       boolean NOT NULL DEFAULT false,
-    history_max  integer NOT NULL,
-    history_age  bigint NOT NULL,
+    history_max  integer,
+    history_age  bigint,
     rewinds      bigint NOT NULL DEFAULT 0,
     floor        bigint NOT NULL DEFAULT -9223372036854775808,
     done         bigint NOT NULL DEFAULT 0,
@@ -34,6 +34,12 @@ CREATE TABLE dq.queue (
     replaced     bigint NOT NULL DEFAULT 0,
     removed      bigint NOT NULL DEFAULT 0
 );
+
+-- The queues' own history limits, or the default.
+CREATE VIEW dq.history_limit AS
+    SELECT q, coalesce(queue.history_max, meta.history_max) AS max,
+        coalesce(queue.history_age, meta.history_age) AS age
+    FROM dq.queue, dq.meta;
 
 -- Numbers jobs in insertion order; jobs that are due at the same time run in that order.
 CREATE SEQUENCE dq.job_seq;
