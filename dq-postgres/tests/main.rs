@@ -3,3 +3,4 @@
 mod common;
 mod horizon;
 mod order;
+mod plans;

@@ -74,7 +74,7 @@ END $$;
 
 -- Whether a job in state 3 is within its queue's history limit, at the time `t`.
 CREATE OR REPLACE FUNCTION dq.in_history(queue_id integer, ended_at bigint, job_seq bigint, t bigint)
-RETURNS boolean LANGUAGE sql AS $$
+RETURNS boolean LANGUAGE sql {planned} AS $$
     SELECT ended_at >= t - age AND max > (
         SELECT count(*) FROM (
             SELECT FROM dq.job

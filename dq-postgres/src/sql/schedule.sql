@@ -75,7 +75,7 @@ CREATE OR REPLACE FUNCTION dq.store_one(
     new_id uuid, new_queue text, new_key text, new_due bigint, policy integer, detach boolean,
     pin_time bigint, attempt_limit bigint, new_headers text, new_payload bytea, t bigint,
     OUT outcome integer, OUT receipt_id uuid, OUT receipt_due bigint
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql {planned} AS $$
 DECLARE
     queue_id integer := dq.add_queue(new_queue);
     other dq.job;

@@ -1,0 +1,70 @@
+//! Jobs that come to wait behind a claimer's bounds are found, in due order.
+
+use std::time::Duration;
+
+use dq_core::{Backend, Due, LeasedJob, Timestamp, Verdict};
+
+use crate::common::{claim, client, connect, database, job, settle};
+
+fn ids(jobs: &[LeasedJob]) -> Vec<dq_core::JobId> {
+    jobs.iter().map(|job| job.job.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_jobs_of_another_process_are_claimed_first() {
+    let url = database().await;
+    let (backend, other) = (connect(&url).await, connect(&url).await);
+    let at = |millis: i64| Timestamp::from_millis(1_700_000_000_000 + millis);
+    backend.schedule(vec![job(at(50)), job(at(60)), job(at(70))]).await.unwrap();
+    let first = claim(&backend, 1).await;
+    assert_eq!(first.jobs[0].job.due, at(50));
+    let (late, later) = (job(at(20)), job(at(30)));
+    let expected = [late.id, later.id];
+    other.schedule(vec![later, late]).await.unwrap();
+    assert_eq!(ids(&claim(&backend, 2).await.jobs), expected);
+    // A job that another process hands back is due at its old time, too.
+    let released = claim(&other, 1).await.jobs;
+    assert_eq!(released[0].job.due, at(60));
+    assert_eq!(claim(&backend, 1).await.jobs[0].job.due, at(70));
+    settle(&other, &released, Verdict::Release { started: false }).await;
+    assert_eq!(ids(&claim(&backend, 1).await.jobs), ids(&released));
+}
+
+/// The job's time passes, and other jobs are claimed, before its transaction commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_a_long_transaction_is_found_after_its_commit() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    backend.schedule(vec![job(Due::NOW)]).await.unwrap();
+    let client = client(&url).await;
+    client
+        .batch_execute(
+            "BEGIN; SELECT dq.store(ARRAY[gen_random_uuid()], ARRAY['orders'], ARRAY[null], ARRAY[0], \
+             ARRAY[true], ARRAY[0], ARRAY[false], ARRAY[null::bigint], ARRAY[null::bigint], \
+             ARRAY[null], ARRAY['late'::bytea])",
+        )
+        .await
+        .unwrap();
+    assert_eq!(claim(&backend, 10).await.jobs.len(), 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Claims until the bound has passed the job.
+    let bound_passes = async || {
+        backend.schedule(vec![job(Due::NOW)]).await.unwrap();
+        claim(&backend, 10).await
+    };
+    for _ in 0..3 {
+        assert_eq!(bound_passes().await.jobs.len(), 1);
+    }
+    client.batch_execute("COMMIT").await.unwrap();
+    let found = async {
+        loop {
+            let claimed = claim(&backend, 10).await;
+            if let Some(found) = claimed.jobs.first() {
+                return found.job.payload.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let payload = tokio::time::timeout(Duration::from_secs(30), found).await.unwrap();
+    assert_eq!(&payload[..], b"late");
+}
