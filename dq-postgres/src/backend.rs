@@ -16,9 +16,9 @@ use dq_core::{
 use tokio::task::AbortHandle;
 use tokio_postgres::types::Type;
 
-use crate::claim::Bounds;
+use crate::bounds::Bounds;
 use crate::config::PostgresConfig;
-use crate::connect::{Param, Pool, Server};
+use crate::connect::{Param, Pool};
 use crate::error;
 use crate::store::Store;
 use crate::{listener, maintain, params, schema};
@@ -57,7 +57,7 @@ impl PostgresBackend {
         creates: bool,
     ) -> Result<Self> {
         config.validate()?;
-        let server = Server::new(config)?;
+        let server = config.server()?;
         let pool = Pool::new(server, config.connections, config.response_timeout)?;
         if creates {
             schema::ensure(&pool, &config.schema).await?;

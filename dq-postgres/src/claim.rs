@@ -1,17 +1,7 @@
-//! Claims due jobs, from bounds on.
-//!
-//! The index entries of claimed and deleted jobs stay while any old snapshot can see them: a report, a
-//! backup, a standby's feedback. A claim that began at the head of the index would read all of them. So
-//! each process remembers for each queue up to where no job waits, and begins there.
-//!
-//! A job comes to wait behind the bounds in two ways. If it is due in the past, the function that
-//! stores it increments the queue's `rewinds`. If its transaction commits more than [`LAG`] after
-//! storing it, only a *sweep* finds it, a claim without bounds. Sweeps take at most a fiftieth of the
-//! time.
+//! Claims due jobs, from bounds on: see `bounds.rs`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
@@ -22,58 +12,11 @@ use dq_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::bounds::{LAG, QueueBounds};
 use crate::error::{Effect, unexpected};
 use crate::params;
 use crate::row;
 use crate::store::Store;
-
-/// Bounds stay this far behind the present, in milliseconds, for transactions that are not committed
-/// yet.
-const LAG: i64 = 500;
-
-const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Shortest time between sweeps, in durations of the last one.
-const SWEEP_SHARE: u32 = 50;
-
-/// A queue's bounds; see `claim.sql`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QueueBounds {
-    pub(crate) waiting: (i64, i64),
-    expired: i64,
-    expiry: i64,
-    pub(crate) rewinds: i64,
-}
-
-impl QueueBounds {
-    /// No bounds. The server never has negative `rewinds`, so it begins at the queue's floor.
-    const NONE: Self =
-        Self { waiting: (i64::MIN, 0), expired: i64::MIN, expiry: i64::MIN, rewinds: -1 };
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Bounds {
-    pub(crate) queues: HashMap<QueueName, QueueBounds>,
-    /// When the last sweep ended, and how long it took.
-    last_sweep: Option<(Instant, Duration)>,
-}
-
-impl Bounds {
-    fn is_sweep_due(&self) -> bool {
-        self.last_sweep.is_none_or(|(ended, took)| {
-            ended.elapsed() >= MIN_SWEEP_INTERVAL.max(took * SWEEP_SHARE)
-        })
-    }
-
-    fn of(&self, queue: &QueueName, sweeps: bool) -> QueueBounds {
-        let bounds = self.queues.get(queue).copied().unwrap_or(QueueBounds::NONE);
-        if sweeps {
-            // With the known `rewinds`, so that it also goes below the floor.
-            return QueueBounds { rewinds: bounds.rewinds, ..QueueBounds::NONE };
-        }
-        bounds
-    }
-}
 
 /// What a claim says of a queue beside the leased jobs.
 struct QueueReply {

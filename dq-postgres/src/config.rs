@@ -7,7 +7,7 @@ use dq_core::Result;
 use dq_core::config::{ConnectUrl, Secret, check_response_timeout, invalid_setting};
 use serde::Deserialize;
 
-use crate::connect::{ADDRESS_OPTIONS, Server};
+use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, TlsFiles};
 
 /// Settings for the PostgreSQL backend: `type = "postgres"` and these fields.
 ///
@@ -123,7 +123,19 @@ impl PostgresConfig {
                 "set both to PEM files, or neither",
             ));
         }
-        Server::new(self).map(drop)
+        self.server().map(drop)
+    }
+
+    pub(crate) fn server(&self) -> Result<Server> {
+        Server::new(&ServerSettings {
+            url: self.url.expose(),
+            response_timeout: self.response_timeout,
+            tls: TlsFiles {
+                ca: self.ca.as_deref(),
+                certificate: self.certificate.as_deref(),
+                key: self.key.as_deref(),
+            },
+        })
     }
 }
 

@@ -27,6 +27,7 @@
 //! same job ids.
 
 mod backend;
+mod bounds;
 mod check;
 mod claim;
 mod config;

@@ -9,7 +9,7 @@ use dq_core::sync::lock;
 use dq_core::{Listeners, QueueName, Result, Timestamp};
 use tokio_postgres::Row;
 
-use crate::claim::Bounds;
+use crate::bounds::Bounds;
 use crate::connect::{Param, Pool, Statement};
 use crate::error::Effect;
 

@@ -7,8 +7,7 @@ use dq_core::config::invalid_setting;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::tls;
-use crate::config::PostgresConfig;
+use super::tls::{self, TlsFiles};
 
 /// The options of the address; others are settings.
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &[
@@ -30,6 +29,13 @@ pub(crate) const ADDRESS_OPTIONS: &[&str] = &[
     "keepalives_idle",
 ];
 
+/// The settings that a connection needs.
+pub(crate) struct ServerSettings<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) response_timeout: Duration,
+    pub(crate) tls: TlsFiles<'a>,
+}
+
 /// No `Debug`, so that the password is not shown.
 #[derive(Clone)]
 pub(crate) struct Server {
@@ -40,8 +46,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(settings: &PostgresConfig) -> Result<Self> {
-        let url = settings.url.expose();
+    pub(crate) fn new(settings: &ServerSettings<'_>) -> Result<Self> {
+        let url = settings.url;
         let mut config: tokio_postgres::Config = url.parse().map_err(|error: tokio_postgres::Error| {
             // The error's source names the option or part, and never the password.
             let reason = std::error::Error::source(&error).map_or_else(
@@ -65,7 +71,7 @@ impl Server {
         }
         config.tcp_user_timeout(settings.response_timeout.max(Duration::from_secs(1)) * 2);
         let is_plain = config.get_ssl_mode() == SslMode::Disable;
-        let tls = tls::connector(settings, is_plain)?;
+        let tls = tls::connector(&settings.tls, is_plain)?;
         let shown = shown(&config);
         Ok(Self { config, tls, shown })
     }

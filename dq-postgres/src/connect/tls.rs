@@ -10,12 +10,17 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::config::PostgresConfig;
+/// PEM files.
+pub(crate) struct TlsFiles<'a> {
+    pub(crate) ca: Option<&'a Path>,
+    pub(crate) certificate: Option<&'a Path>,
+    pub(crate) key: Option<&'a Path>,
+}
 
 /// `is_plain` says that TLS is off, so the system's certificates need not be read.
-pub(super) fn connector(settings: &PostgresConfig, is_plain: bool) -> Result<MakeRustlsConnect> {
+pub(super) fn connector(files: &TlsFiles<'_>, is_plain: bool) -> Result<MakeRustlsConnect> {
     let mut roots = RootCertStore::empty();
-    match &settings.ca {
+    match files.ca {
         Some(path) => {
             for certificate in certificates("ca", path)? {
                 roots.add(certificate).map_err(|error| unusable("ca", path, &error))?;
@@ -31,7 +36,7 @@ pub(super) fn connector(settings: &PostgresConfig, is_plain: bool) -> Result<Mak
         .with_safe_default_protocol_versions()
         .map_err(|error| invalid_setting(format!("TLS cannot be used: {error}"), "report this"))?
         .with_root_certificates(roots);
-    let config = match (&settings.certificate, &settings.key) {
+    let config = match (files.certificate, files.key) {
         (Some(certificate), Some(key)) => {
             let chain = certificates("certificate", certificate)?;
             let key_der =

@@ -8,8 +8,14 @@ use super::run::{Run, build};
 use super::server::Server;
 use crate::run::{Result, in_lanes};
 
-const STORMS: [(&str, u64); 5] =
-    [("rabbitmq", 2), ("redis-expiry", 1), ("redisson", 3), ("redis", 4), ("sqlite", 6)];
+const STORMS: [(&str, u64); 6] = [
+    ("rabbitmq", 2),
+    ("redis-expiry", 1),
+    ("redisson", 3),
+    ("postgres", 5),
+    ("redis", 4),
+    ("sqlite", 6),
+];
 
 /// A busy machine may not show a defect within seconds; then a longer storm follows.
 const DEFECT_LENGTHS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(40)];

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use dq_servers::{RabbitCluster, RabbitMq, Redis, install};
+use dq_servers::{Postgres, RabbitCluster, RabbitMq, Redis, install};
 
 use super::durable_redis::DurableRedis;
 use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
@@ -13,6 +13,28 @@ use super::sentinel::Watched;
 use super::small_disk::SmallDisk;
 use crate::run::Result;
 
+#[derive(Debug, Clone, Copy)]
+enum Control {
+    Kill,
+    Stop,
+    Restart,
+    Freeze,
+    Thaw,
+}
+
+/// Controls a server of any type.
+macro_rules! control {
+    ($server:expr, $control:expr) => {
+        match $control {
+            Control::Kill => $server.kill(),
+            Control::Stop => $server.stop(),
+            Control::Restart => $server.restart(),
+            Control::Freeze => $server.freeze(),
+            Control::Thaw => $server.thaw(),
+        }
+    };
+}
+
 #[derive(Debug)]
 pub(crate) enum Server {
     /// On a small disk, if one can be mounted.
@@ -20,20 +42,22 @@ pub(crate) enum Server {
     /// Also the stores `redisson` and `redis-expiry`.
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
+    Postgres(Postgres),
     RedisCluster(Replicated),
     Sentinel(Box<Watched>),
     RabbitCluster(RabbitCluster),
 }
 
 impl Server {
-    pub(crate) const STORES: [&str; 5] =
-        ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
+    pub(crate) const STORES: [&str; 6] =
+        ["sqlite", "postgres", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
     pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
 
     pub(crate) fn install(store: &str) -> Result {
         match store {
             "sqlite" => Ok(()),
+            "postgres" => install::postgres(),
             "rabbitmq" | "rabbitmq-cluster" => install::rabbitmq(),
             _ => install::redis(),
         }
@@ -42,6 +66,7 @@ impl Server {
     pub(crate) fn start(store: &str, dir: &Path) -> Self {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
+            "postgres" => Self::Postgres(Postgres::start()),
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
             "redis-cluster" => Self::RedisCluster(Replicated::start()),
             "redis-sentinel" => Self::Sentinel(Box::new(Watched::start())),
@@ -76,6 +101,7 @@ impl Server {
             Self::Sqlite(url, _) => url.clone(),
             Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
+            Self::Postgres(postgres) => postgres.url(),
             Self::RedisCluster(replicated) => replicated.url(),
             Self::Sentinel(watched) => watched.url(),
             Self::RabbitCluster(cluster) => {
@@ -94,7 +120,17 @@ impl Server {
             format!("Redis {}", version.unwrap_or_default().trim())
         };
         let of_rabbit = |rabbit: &RabbitMq| format!("RabbitMQ {}", rabbit.ctl(&["version"]).trim());
-        self.act(0, of_redis, of_rabbit)
+        Some(match self {
+            Self::Sqlite(..) => return None,
+            Self::Redis(durable) => of_redis(&durable.server),
+            Self::RedisCluster(cluster) => of_redis(cluster.node(0)),
+            Self::Sentinel(watched) => of_redis(watched.node(0)),
+            Self::RabbitMq(server) => of_rabbit(server),
+            Self::RabbitCluster(cluster) => of_rabbit(&cluster.nodes()[0]),
+            Self::Postgres(postgres) => {
+                format!("PostgreSQL {}", postgres.execute("SHOW server_version").trim())
+            }
+        })
     }
 
     /// `host:port` for a proxy; `None` for SQLite and clusters. Cluster nodes announce their own
@@ -103,6 +139,7 @@ impl Server {
         match self {
             Self::Redis(redis) => Some(redis.server.address()),
             Self::RabbitMq(rabbit) => Some(rabbit.address()),
+            Self::Postgres(postgres) => Some(postgres.address()),
             _ => None,
         }
     }
@@ -120,6 +157,7 @@ impl Server {
             }
             Self::Redis(_) => (&OF_SERVERS, &[FillMemory, WrongClock]),
             Self::RabbitMq(_) => (&OF_SERVERS, &[FillMemory, FillDisk]),
+            Self::Postgres(_) => (&OF_SERVERS, &[WrongClock]),
             // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
             // just acknowledged, as documented. A requested failover loses nothing.
             Self::RedisCluster(_) => (&[], &[FailOver, FreezeServer, WrongClock]),
@@ -149,21 +187,15 @@ impl Server {
             thread::sleep(lasts);
             rabbit.eval(end);
         };
-        let act_twice = |begin: Action, end: Action| {
-            self.act(node, begin.0, begin.1);
+        let control_twice = |begin, end| {
+            self.control(node, begin);
             thread::sleep(lasts);
-            self.act(node, end.0, end.1);
+            self.control(node, end);
         };
         match (fault, self) {
-            (Fault::KillServer, _) => {
-                act_twice((Redis::kill, RabbitMq::kill), (Redis::restart, RabbitMq::restart));
-            }
-            (Fault::StopServer, _) => {
-                act_twice((Redis::stop, RabbitMq::stop), (Redis::restart, RabbitMq::restart));
-            }
-            (Fault::FreezeServer, _) => {
-                act_twice((Redis::freeze, RabbitMq::freeze), (Redis::thaw, RabbitMq::thaw));
-            }
+            (Fault::KillServer, _) => control_twice(Control::Kill, Control::Restart),
+            (Fault::StopServer, _) => control_twice(Control::Stop, Control::Restart),
+            (Fault::FreezeServer, _) => control_twice(Control::Freeze, Control::Thaw),
             (Fault::CutOff, Self::RabbitCluster(cluster)) => {
                 cluster.partition(node % cluster.nodes().len());
                 thread::sleep(lasts);
@@ -198,20 +230,21 @@ impl Server {
         Ok(())
     }
 
-    /// Acts on the server or a cluster node; `None` for SQLite.
-    fn act<T>(&self, node: usize, redis: fn(&Redis) -> T, rabbit: fn(&RabbitMq) -> T) -> Option<T> {
-        Some(match self {
-            Self::Sqlite(..) => return None,
-            Self::Redis(durable) => redis(&durable.server),
-            Self::RabbitMq(server) => rabbit(server),
-            Self::RedisCluster(cluster) => redis(cluster.node(node)),
-            Self::Sentinel(watched) => redis(watched.node(node)),
-            Self::RabbitCluster(cluster) => rabbit(&cluster.nodes()[node % cluster.nodes().len()]),
-        })
+    /// Controls the server or a cluster node; does nothing for SQLite.
+    fn control(&self, node: usize, control: Control) {
+        match self {
+            Self::Sqlite(..) => {}
+            Self::Redis(durable) => control!(durable.server, control),
+            Self::RabbitMq(server) => control!(server, control),
+            Self::Postgres(server) => control!(server, control),
+            Self::RedisCluster(cluster) => control!(cluster.node(node), control),
+            Self::Sentinel(watched) => control!(watched.node(node), control),
+            Self::RabbitCluster(cluster) => {
+                control!(cluster.nodes()[node % cluster.nodes().len()], control);
+            }
+        }
     }
 }
-
-type Action = (fn(&Redis), fn(&RabbitMq));
 
 fn set_redis_memory(redis: &Redis, bytes: &str) -> Result {
     let reply = redis.command(&["CONFIG", "SET", "maxmemory", bytes]);
