@@ -16,6 +16,8 @@ pub(crate) enum Effect {
 }
 
 const REACHABLE: &str = "check that the server runs and can be reached from this host";
+const RESTORE: &str = "the schema differs from the one that dq-postgres has created: drop changed \
+    functions, and connect again to restore dropped ones; or set another `schema`";
 const REPEAT: &str = "repeat the call with the same job ids: nothing takes effect twice";
 
 pub(crate) fn closed() -> Error {
@@ -112,11 +114,8 @@ fn diagnose(code: &SqlState) -> (ErrorKind, &'static str) {
         | SqlState::UNDEFINED_COLUMN
         | SqlState::INVALID_SCHEMA_NAME
         | SqlState::DATATYPE_MISMATCH
-        | SqlState::WRONG_OBJECT_TYPE => (
-            Incompatible,
-            "the schema differs from the one that dq-postgres has created: connect again to restore \
-             its functions, or set another `schema`",
-        ),
+        | SqlState::WRONG_OBJECT_TYPE
+        | SqlState::INVALID_FUNCTION_DEFINITION => (Incompatible, RESTORE),
         SqlState::DISK_FULL => (Full, "free disk space of the server"),
         SqlState::PROGRAM_LIMIT_EXCEEDED | SqlState::STATEMENT_TOO_COMPLEX => {
             (InvalidInput, "store the data elsewhere and schedule a reference to it")
@@ -160,7 +159,7 @@ pub(crate) fn unexpected() -> Error {
         ErrorKind::Incompatible,
         "PostgreSQL: a function of the schema gave an unexpected reply",
     )
-    .remedy("connect again to restore the functions, or upgrade dq-postgres in this program")
+    .remedy(RESTORE)
 }
 
 /// For a variant of a `non_exhaustive` enum that this version does not support.

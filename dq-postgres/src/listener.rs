@@ -60,7 +60,7 @@ async fn listen(store: &Arc<Store>) -> Result<(), tokio_postgres::Error> {
         }
     });
     let _reading = AbortOnDrop(reading.abort_handle());
-    client.batch_execute(&format!("LISTEN {}", store.schema)).await?;
+    client.batch_execute(&format!("LISTEN \"{}\"", store.schema)).await?;
     // Notifications may have been lost before.
     store.listeners.wake_all(Timestamp::EPOCH);
     while let Some(bucket) = notified.recv().await {
@@ -88,7 +88,7 @@ async fn wake(
     if !unknown.is_empty() {
         let names: Vec<&str> = unknown.iter().map(QueueName::as_str).collect();
         let sql = format!(
-            "SELECT {}.bucket_of(name) FROM unnest($1) WITH ORDINALITY AS queue (name, number) \
+            "SELECT \"{}\".bucket_of(name) FROM unnest($1) WITH ORDINALITY AS queue (name, number) \
              ORDER BY number",
             store.schema
         );

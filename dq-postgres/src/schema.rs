@@ -17,7 +17,7 @@ use crate::store::in_schema;
 /// released migration never changes.
 const MIGRATIONS: [&str; 1] = [include_str!("sql/tables.sql")];
 
-const FUNCTIONS: [&str; 7] = [
+const FUNCTIONS: [&str; 8] = [
     include_str!("sql/common.sql"),
     include_str!("sql/schedule.sql"),
     include_str!("sql/change.sql"),
@@ -25,6 +25,7 @@ const FUNCTIONS: [&str; 7] = [
     include_str!("sql/settle.sql"),
     include_str!("sql/operate.sql"),
     include_str!("sql/maintain.sql"),
+    include_str!("sql/api.sql"),
 ];
 
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -43,7 +44,7 @@ const LOCK: i64 = 0x6471_6a62;
 pub(crate) fn migration(schema: &str, from: i64) -> String {
     let mut sql = String::new();
     if from == 0 {
-        sql.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {schema};\n\n"));
+        sql.push_str(&format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n\n"));
     }
     for (_, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= from) {
         sql.push_str(&in_schema(schema, migration));
@@ -57,31 +58,47 @@ pub(crate) fn migration(schema: &str, from: i64) -> String {
     sql
 }
 
-/// Creates or migrates the schema if necessary.
+/// Creates or migrates the schema if necessary. Restores functions that were dropped, unless a later
+/// version may have dropped them.
 pub(crate) async fn ensure(pool: &Pool, schema: &str) -> Result<()> {
-    if version(pool, schema).await? >= VERSION {
+    let found = version(pool, schema).await?;
+    if found > VERSION || (found == VERSION && has_functions(pool, schema).await?) {
         return Ok(());
     }
     // The version is read again under the lock: another process may migrate at the same time.
     let mut steps = String::new();
-    for from in 0..VERSION {
+    for from in 0..=VERSION {
         let sql = migration(schema, from);
         steps.push_str(&format!("IF known = {from} THEN EXECUTE $sql${sql}$sql$; END IF;\n"));
     }
     let sql = format!(
-        "BEGIN;
+        r#"BEGIN;
         SELECT pg_advisory_xact_lock({LOCK});
         DO $migrate$
         DECLARE known integer := 0;
         BEGIN
-            IF to_regclass('{schema}.meta') IS NOT NULL THEN
-                SELECT version INTO known FROM {schema}.meta;
+            IF to_regclass('"{schema}".meta') IS NOT NULL THEN
+                SELECT version INTO known FROM "{schema}".meta;
             END IF;
             {steps}
         END $migrate$;
-        COMMIT"
+        COMMIT"#
     );
     pool.execute_all(&sql).await
+}
+
+async fn has_functions(pool: &Pool, schema: &str) -> Result<bool> {
+    let definitions = FUNCTIONS.iter().flat_map(|sql| sql.lines());
+    let named = definitions.filter_map(|line| line.strip_prefix("CREATE OR REPLACE FUNCTION dq."));
+    let names: Vec<&str> = named.filter_map(|rest| rest.split('(').next()).collect();
+    let statement = Statement {
+        sql: "SELECT count(DISTINCT proname) FROM pg_proc
+            WHERE pronamespace = to_regnamespace(quote_ident($1))::oid AND proname = ANY ($2)",
+        effect: Effect::Reads,
+    };
+    let params = [(&schema as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY)];
+    let rows = pool.query(statement, &params).await?;
+    Ok(usize::try_from(rows[0].get::<_, i64>(0)) == Ok(names.len()))
 }
 
 pub(crate) async fn exists(pool: &Pool, schema: &str) -> Result<bool> {
@@ -98,8 +115,10 @@ async fn version(pool: &Pool, schema: &str) -> Result<i64> {
         .query(
             Statement {
                 sql: "SELECT current_setting('server_version_num')::integer,
-                    current_setting('server_version'), to_regclass($1 || '.meta') IS NOT NULL,
-                    EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1)::oid)",
+                    current_setting('server_version'),
+                    to_regclass(quote_ident($1) || '.meta') IS NOT NULL,
+                    EXISTS (SELECT FROM pg_class
+                        WHERE relnamespace = to_regnamespace(quote_ident($1))::oid)",
                 effect: Effect::Reads,
             },
             &[(&schema, Type::TEXT)],
