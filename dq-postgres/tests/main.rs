@@ -1,6 +1,8 @@
 //! Tests on private PostgreSQL servers.
 
 mod common;
+mod connect;
 mod horizon;
 mod order;
 mod plans;
+mod schema;
