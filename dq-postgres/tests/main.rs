@@ -5,4 +5,6 @@ mod connect;
 mod horizon;
 mod order;
 mod plans;
+mod rights;
 mod schema;
+mod sql_api;
