@@ -55,6 +55,28 @@ async fn a_trigger_schedules_for_each_row() {
     assert_eq!(&job.job.payload[..], br#"{"id": 2}"#);
 }
 
+/// `now()` is the begin of the transaction. A job that is due in the past locks its queue, so these must
+/// not be.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_transactions_that_schedule_for_now_do_not_wait_for_each_other() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    let (first, second) = (client(&url).await, client(&url).await);
+    for client in [&first, &second] {
+        let begin = "SET lock_timeout = '20s'; BEGIN; SELECT pg_sleep(0.2)";
+        client.batch_execute(begin).await.unwrap();
+    }
+    // A queue's first job creates it, and others wait for that.
+    backend.schedule(vec![crate::common::job(dq_core::Due::NOW)]).await.unwrap();
+    for (client, id) in [(&first, 1), (&second, 2)] {
+        let schedule = format!("SELECT dq.schedule('orders', '{id}', now())");
+        client.batch_execute(&schedule).await.unwrap();
+    }
+    first.batch_execute("COMMIT").await.unwrap();
+    second.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(claim(&backend, 10).await.jobs.len(), 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_has_a_name() {
     let url = database().await;

@@ -35,10 +35,11 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION dq.to_ms(moment timestamptz) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    -- Not earlier: the next whole millisecond.
-    SELECT ceil(extract(epoch FROM moment) * 1000)::bigint
+-- A time in milliseconds. One that has passed, such as now() in a long transaction, becomes the present:
+-- a job that is due in the past locks its queue's row until the transaction ends (see `announce_due`).
+CREATE OR REPLACE FUNCTION dq.from_now_on(moment timestamptz) RETURNS bigint
+LANGUAGE sql AS $$
+    SELECT greatest(ceil(extract(epoch FROM moment) * 1000)::bigint, dq.now_ms())
 $$;
 
 CREATE OR REPLACE FUNCTION dq.from_ms(ms bigint) RETURNS timestamptz
@@ -58,6 +59,7 @@ $$;
 -- Schedules a job in the caller's transaction: it exists if that commits, and a runner then wakes.
 --
 -- - `payload`: what the handler gets.
+-- - `due`: when; a time that has passed counts as the time of the call.
 -- - `key`: at most one live job of the queue has it. `on_conflict` says which job stays: 'keep' (the
 --   default), 'replace', 'earliest' or 'latest'. A running job always stays; with `on_running` =
 --   'detach', the new job takes its key and is stored, too.
@@ -89,7 +91,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     stored := dq.store(
-        ARRAY[coalesce(id, dq.new_id())], ARRAY[queue], ARRAY[key], ARRAY[dq.to_ms(due)],
+        ARRAY[coalesce(id, dq.new_id())], ARRAY[queue], ARRAY[key], ARRAY[dq.from_now_on(due)],
         ARRAY[false], ARRAY[policy], ARRAY[on_running = 'detach'],
         ARRAY[nullif(ceil(extract(epoch FROM remember) * 1000)::bigint, 0)], ARRAY[max_attempts],
         ARRAY[headers::text], ARRAY[convert_to(payload::text, 'UTF8')]);
@@ -140,7 +142,7 @@ BEGIN
         RAISE 'dq: due must not be null' USING ERRCODE = 'null_value_not_allowed';
     END IF;
     RETURN (ARRAY['moved', 'not_found', 'already_running'])
-        [(dq.reschedule_jobs(ARRAY[queue], ARRAY[id], ARRAY[key], ARRAY[dq.to_ms(due)],
+        [(dq.reschedule_jobs(ARRAY[queue], ARRAY[id], ARRAY[key], ARRAY[dq.from_now_on(due)],
             ARRAY[false])).outcomes[1] + 1];
 END $$;
 
