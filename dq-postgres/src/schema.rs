@@ -92,13 +92,13 @@ async fn has_functions(pool: &Pool, schema: &str) -> Result<bool> {
     let named = definitions.filter_map(|line| line.strip_prefix("CREATE OR REPLACE FUNCTION dq."));
     let names: Vec<&str> = named.filter_map(|rest| rest.split('(').next()).collect();
     let statement = Statement {
-        sql: "SELECT count(DISTINCT proname) FROM pg_proc
+        sql: "SELECT count(*) FROM pg_proc
             WHERE pronamespace = to_regnamespace(quote_ident($1))::oid AND proname = ANY ($2)",
         effect: Effect::Reads,
     };
     let params = [(&schema as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY)];
     let rows = pool.query(statement, &params).await?;
-    Ok(usize::try_from(rows[0].get::<_, i64>(0)) == Ok(names.len()))
+    Ok(usize::try_from(rows[0].get::<_, i64>(0)).is_ok_and(|found| found >= names.len()))
 }
 
 pub(crate) async fn exists(pool: &Pool, schema: &str) -> Result<bool> {
