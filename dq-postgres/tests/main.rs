@@ -5,6 +5,7 @@ mod connect;
 mod horizon;
 mod order;
 mod plans;
+mod pooler;
 mod rights;
 mod schema;
 mod sql_api;

@@ -1,0 +1,175 @@
+//! The rights that the crate documents are sufficient, and a missing one is named.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::{
+    Announcement, Backend, BrowseParams, Due, ErrorKind, JobState, Operation, Renewal, Reschedule,
+    Result, Settlement, Timestamp, Verdict,
+};
+use dq_servers::{Postgres, shared_postgres};
+use dq_testkit::fixture::{
+    TestRunner, assert_error, by_id, claim_for, in_an_hour, job, keyed, queue,
+};
+
+use crate::connect::{connect, open};
+
+/// A database with the schema, in which only `runner` has the rights, not every role.
+async fn prepare() -> (&'static Postgres, String, String) {
+    let postgres = tokio::task::spawn_blocking(shared_postgres).await.unwrap();
+    let url = postgres.create_database();
+    open(&url).await.close().await.unwrap();
+    postgres
+        .psql(
+            &url,
+            "DO $$ BEGIN CREATE ROLE runner LOGIN;
+                EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+            REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA dq FROM PUBLIC;
+            GRANT USAGE ON SCHEMA dq TO runner;
+            GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dq TO runner;
+            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dq TO runner;
+            GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA dq TO runner",
+        )
+        .unwrap();
+    let as_runner = url.replace("dq@", "runner@");
+    (postgres, url, as_runner)
+}
+
+/// Connects and makes every call that a runner and an operator make, until one fails.
+async fn use_store(url: &str) -> Result<()> {
+    let backend = connect(&format!("{url}?response_timeout=60s")).await?;
+    let (queue, lease) = (queue("q"), Duration::from_secs(60));
+    // An earlier call may have failed in between.
+    backend.operate(Operation::Resume { queue: &queue }).await?;
+    let pinned = job("q").remember(lease);
+    let new = vec![job("q"), job("q"), pinned.clone(), in_an_hour(keyed("q", "k"))];
+    backend.schedule(new).await?;
+    backend.schedule(vec![pinned, in_an_hour(keyed("q", "k"))]).await?;
+    let claimed = claim_for(&*backend, &["q"], 100, lease).await?.jobs;
+    for leased in &claimed {
+        backend.renew(&[Renewal::new(leased.lease(), lease)]).await?;
+    }
+    let dead = Verdict::dead(dq_core::DeadReason::new(dq_core::DeadKind::Rejected, "no"));
+    for (leased, verdict) in claimed.iter().zip([Verdict::Done, dead, Verdict::Done]) {
+        backend.settle(&[Settlement::new(leased.lease(), verdict)]).await?;
+    }
+    let ids = [claimed[1].job.id];
+    backend.operate(Operation::Replay { queue: &queue, jobs: &ids, due: Due::NOW }).await?;
+    for state in [JobState::Ready, JobState::Running, JobState::Dead, JobState::Ended] {
+        backend.browse(BrowseParams::new(&queue, state)).await?;
+    }
+    let target = by_id(&job("q"));
+    backend.get(&target).await?;
+    backend.reschedule(&[Reschedule { job: target.clone(), due: Due::NOW }]).await?;
+    backend.cancel(&[target]).await?;
+    backend.stats(&[]).await?;
+    backend.forecast(&queue, &[Timestamp::EPOCH, Timestamp::from_millis(1)]).await?;
+    backend.announce(Announcement::new("web", "{}", lease)).await?;
+    backend.runners().await?;
+    for operation in [
+        Operation::Remove { queue: &queue, jobs: &ids },
+        Operation::Pause { queue: &queue },
+        Operation::Resume { queue: &queue },
+        Operation::Purge { queue: &queue },
+    ] {
+        backend.operate(operation).await?;
+    }
+    backend.now().await?;
+    let findings = backend.check().await;
+    assert!(findings.iter().all(|found| !found.code.contains("unreadable")), "{findings:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_without_create_does_everything_on_an_existing_schema() {
+    let (postgres, _, url) = prepare().await;
+    use_store(&url).await.unwrap();
+    let backend = open(&url).await;
+    let mut runner = TestRunner::start(&backend, &["flow"]).await;
+    let jobs: Vec<_> = (0..20).map(|_| job("flow")).collect();
+    backend.schedule(jobs.clone()).await.unwrap();
+    runner.expect_each_once(&jobs).await;
+    for sql in ["CREATE TABLE dq.other ()", "CREATE SCHEMA other", "DROP TABLE dq.tally"] {
+        postgres.psql(&url, sql).expect_err("the role has more rights than it needs");
+    }
+}
+
+/// Maintenance, which no call waits for.
+#[tokio::test]
+async fn maintenance_needs_no_other_rights() {
+    let (postgres, url, as_runner) = prepare().await;
+    use_store(&as_runner).await.unwrap();
+    for function in [
+        "dq.fold_tally()",
+        "dq.trim_history('q', 0)",
+        "dq.remove_pins('q')",
+        "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[0::bigint])",
+        "dq.limit_histories(10, 60000, ARRAY['q'], ARRAY[5], ARRAY[60000::bigint])",
+    ] {
+        postgres.psql(&as_runner, &format!("SELECT {function}")).unwrap();
+    }
+    let tallied = postgres.psql(&url, "SELECT count(*) FROM dq.tally").unwrap();
+    assert_eq!(tallied, "0");
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let (postgres, url, as_runner) = prepare().await;
+    let objects = "SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, relname
+        FROM pg_class WHERE relnamespace = 'dq'::regnamespace AND relkind IN ('r', 'v', 'S')
+            AND relname <> 'queue_q_seq' ORDER BY 2";
+    let objects = postgres.psql(&url, objects).unwrap();
+    assert!(objects.lines().count() >= 8, "{objects}");
+    let functions = "SELECT 'FUNCTION', oid::regprocedure FROM pg_proc
+        WHERE pronamespace = 'dq'::regnamespace AND proname NOT IN
+            ('fold_tally', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
+    let functions = postgres.psql(&url, functions).unwrap();
+    let schema = "SCHEMA|dq";
+    let mut not_needed = Vec::new();
+    for object in objects.lines().chain(functions.lines()).chain([schema]) {
+        let (kind, name) = object.split_once('|').unwrap();
+        let is_qualified = matches!(kind, "SCHEMA" | "FUNCTION");
+        let qualified = if is_qualified { name.to_owned() } else { format!("dq.{name}") };
+        let name = name.trim_start_matches("dq.").split('(').next().unwrap();
+        let change = |verb: &str, preposition: &str| {
+            let rights = match kind {
+                "SCHEMA" | "FUNCTION" => "ALL",
+                "SEQUENCE" => "USAGE, SELECT, UPDATE",
+                _ => "SELECT, INSERT, UPDATE, DELETE",
+            };
+            let sql = format!("{verb} {rights} ON {kind} {qualified} {preposition} runner");
+            postgres.psql(&url, &sql).unwrap();
+        };
+        change("REVOKE", "FROM");
+        match use_store(&as_runner).await {
+            Ok(()) => not_needed.push(name),
+            refusal => {
+                let words = ["permission denied", name, "grant the role"];
+                assert_error(refusal, ErrorKind::Config, &words);
+            }
+        }
+        change("GRANT", "TO");
+    }
+    // Applications call these in their own transactions.
+    let api = include_str!("../src/sql/api.sql");
+    not_needed.retain(|name| !api.contains(&format!("FUNCTION dq.{name}(")));
+    assert!(not_needed.is_empty(), "no call needs {not_needed:?}");
+    use_store(&as_runner).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_create_a_missing_schema_or_function() {
+    let (postgres, url, as_runner) = prepare().await;
+    let missing = format!("{as_runner}?schema=other");
+    let name = url.rsplit('/').next().unwrap();
+    let words = ["permission denied for database", name, "grant the role"];
+    assert_error(connect(&missing).await, ErrorKind::Config, &words);
+
+    postgres.psql(&url, "DROP FUNCTION dq.store").unwrap();
+    let words = ["permission denied for schema dq", "grant the role"];
+    assert_error(connect(&as_runner).await, ErrorKind::Config, &words);
+    let created: Arc<dyn Backend> = open(&format!("{url}?schema=other")).await;
+    created.schedule(vec![job("q")]).await.unwrap();
+    // The role has no right on the new schema.
+    assert_error(connect(&missing).await, ErrorKind::Config, &["schema other"]);
+}
