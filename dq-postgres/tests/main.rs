@@ -2,6 +2,7 @@
 
 mod common;
 mod connect;
+mod failures;
 mod horizon;
 mod order;
 mod plans;
