@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dq_core::config::{Environment, backend_from_url};
 use dq_core::{Backend, Error, ErrorKind, Result};
@@ -24,7 +23,6 @@ pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
 
 async fn refused(url: &str, kind: ErrorKind, words: &[&str]) -> Error {
     let error = assert_error(connect(url).await, kind, words);
-    println!("{error}");
     assert_eq!(error.failed_operation(), "connect");
     error
 }
@@ -57,13 +55,9 @@ async fn a_server_with_tls_is_verified_with_its_own_authority() {
     let other = Postgres::options().tls().start();
     let wrong = format!("{url}?ca={}", other.ca().display());
     refused(&wrong, ErrorKind::Config, &[&address, "certificate", "`ca`"]).await;
-}
-
-#[tokio::test]
-async fn a_server_without_tls_is_refused_if_tls_is_required() {
-    let postgres = Postgres::start();
-    let url = format!("{}?sslmode=require", postgres.url());
-    refused(&url, ErrorKind::Config, &[&postgres.address(), "TLS", "sslmode=disable"]).await;
+    let without = Postgres::start();
+    let url = format!("{}?sslmode=require", without.url());
+    refused(&url, ErrorKind::Config, &[&without.address(), "TLS", "sslmode=disable"]).await;
 }
 
 #[tokio::test]
@@ -95,14 +89,11 @@ async fn the_primary_of_several_hosts_is_used_also_after_a_failover() {
     assert_eq!(count_after_another(&*backend).await, 1);
     refused(&standby.url(), ErrorKind::ReadOnly, &[&first, "primary"]).await;
 
-    // A standby that is asked for by name is read.
-    wait_until("the schema is on the standby", async || {
-        standby.try_execute("SELECT FROM dq.job").is_ok_and(|rows| rows.is_empty())
-    })
-    .await;
-    let reader = open(&format!("{}?target_session_attrs=any", standby.url())).await;
-    wait_until("the job is on the standby", async || stats(&*reader, "q").await.scheduled == 1)
+    let count = "SELECT count(*) FROM dq.job";
+    wait_until("the standby has the job", async || standby.try_execute(count) == Ok("1".into()))
         .await;
+    let reader = open(&format!("{}?target_session_attrs=any", standby.url())).await;
+    assert_eq!(stats(&*reader, "q").await.scheduled, 1);
     let refusal = reader.schedule(vec![job("q")]).await;
     assert_error(refusal, ErrorKind::ReadOnly, &[&first, "primary"]);
 
@@ -154,8 +145,6 @@ async fn no_server_answers() {
     assert_eq!(count_after_another(&*open(&postgres.url()).await).await, 1);
     let proxy = TcpProxy::to(address).await;
     proxy.pause();
-    let started = std::time::Instant::now();
     let silent = format!("{}?response_timeout=200ms", proxy.url(&postgres.url()));
     refused(&silent, ErrorKind::Unavailable, &[&proxy.port().to_string()]).await;
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }

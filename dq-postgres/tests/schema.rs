@@ -60,7 +60,6 @@ async fn a_schema_with_other_tables_is_left_alone() {
         let objects = "SELECT count(*) FROM pg_class WHERE relnamespace = 'dq'::regnamespace";
         assert_eq!(execute(&url, objects), "1");
         assert_eq!(execute(&url, FUNCTIONS), "0");
-        // The remedy.
         open(&format!("{url}?schema=jobs")).await.schedule(vec![job("q")]).await.unwrap();
     }
     let url = database().await;
