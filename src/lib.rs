@@ -243,6 +243,7 @@
 //! |---|---|---|---|
 //! | none | `memory` | `memory:` | none |
 //! | `sqlite` (default), `sqlite-system` | `sqlite` | `sqlite://jobs.db` | `dq::sqlite::SqliteConfig` |
+//! | `postgres` | `postgres` | `postgres://user@host/database` | `dq::postgres::PostgresConfig` |
 //! | `redis` | `redis`, `redisson`, `redis-expiry` | `redis://host/0`, `redisson://…`, `redis-expiry://…` | `dq::redis::RedisConfig`, `RedissonConfig`, `RedisExpiryConfig` |
 //! | `rabbitmq` | `rabbitmq` | `amqp://user:password@host/vhost` | `dq::rabbit::RabbitConfig` |
 //!
