@@ -20,6 +20,8 @@
 //! After exit code 2 something may have changed in one case: the store refused a setting or
 //! permission during a change. The error names it, so look before you repeat the command.
 
+#[cfg(feature = "postgres")]
+use dq_postgres as _;
 #[cfg(feature = "rabbitmq")]
 use dq_rabbit as _;
 #[cfg(feature = "redis")]
