@@ -71,8 +71,8 @@ async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed() {
 async fn a_frozen_server_leaves_the_outcome_of_changes_unknown() {
     let postgres = start().await;
     let address = postgres.address();
-    let backend = connect(&format!("{}?response_timeout=1s&connections=4", postgres.url())).await;
-    let backend = backend.unwrap();
+    let url = format!("{}?response_timeout=1s&connections=4", postgres.url());
+    let backend = retry(|| connect(&url)).await;
     retry(|| backend.schedule(vec![job("q")])).await;
     let leased = retry(|| claim_for(&*backend, &["q"], 1, LEASE)).await.jobs.remove(0);
     // Opens a connection for each call on the frozen server.

@@ -33,7 +33,7 @@ async fn prepare() -> (&'static Postgres, String, String) {
 
 /// Connects and makes every call that a runner and an operator make, until one fails.
 async fn use_store(url: &str) -> Result<()> {
-    let backend = connect(&format!("{url}?response_timeout=60s")).await?;
+    let backend = connect(url).await?;
     let (queue, lease) = (queue("q"), Duration::from_secs(60));
     // An earlier call may have failed in between.
     backend.operate(Operation::Resume { queue: &queue }).await?;
