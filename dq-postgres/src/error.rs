@@ -100,9 +100,11 @@ fn diagnose(code: &SqlState) -> (ErrorKind, &'static str) {
             "this server is a standby, or the role or database is read-only: name the primary, or all \
              servers: postgres://a,b/database",
         ),
-        SqlState::INSUFFICIENT_PRIVILEGE => {
-            (Config, "grant the role the rights that `dq migrate --print` lists")
-        }
+        SqlState::INSUFFICIENT_PRIVILEGE => (
+            Config,
+            "grant the role what dq's PostgreSQL guide lists under rights, or connect first as a role \
+             that may create the schema",
+        ),
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             (Config, "check user and password of the URL, and the server's pg_hba.conf")
         }
