@@ -1,4 +1,4 @@
-//! The rights that the crate documents are sufficient, and a missing one is named.
+//! The rights that the guide lists are sufficient, and a missing one is named.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ async fn prepare() -> (&'static Postgres, String, String) {
     let sql = "
         DO $$ BEGIN CREATE ROLE runner LOGIN;
             EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-        REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA dq FROM PUBLIC;
-        GRANT USAGE ON SCHEMA dq TO runner;
-        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dq TO runner;
-        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dq TO runner;
-        GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA dq TO runner";
-    postgres.psql(&url, sql).unwrap();
+        REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA dq FROM PUBLIC;";
+    let guide = include_str!("../../docs/guide/postgres.md").lines();
+    let grants = guide.filter(|line| line.starts_with("GRANT ") && !line.contains("optional"));
+    let grants: Vec<String> = grants.map(|line| line.replace("TO shop;", "TO runner;")).collect();
+    assert_eq!(grants.len(), 4, "{grants:?}");
+    postgres.psql(&url, &format!("{sql}{}", grants.join("\n"))).unwrap();
     let as_runner = url.replace("dq@", "runner@");
     (postgres, url, as_runner)
 }
