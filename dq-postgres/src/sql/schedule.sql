@@ -9,6 +9,8 @@ DECLARE
     t bigint := dq.now_ms();
     n integer := cardinality(ids);
     dues bigint[] := times;
+    -- In the caller's order, also of jobs that conflicts delay.
+    seqs bigint[];
     earliest bigint := 9223372036854775807;
     inserted uuid[];
     result record;
@@ -19,6 +21,7 @@ BEGIN
             dues[i] := t + times[i];
         END IF;
         earliest := least(earliest, dues[i]);
+        seqs[i] := nextval('dq.job_seq');
     END LOOP;
     outcomes := array_fill(0, ARRAY[n]);
     receipt_ids := ids;
@@ -26,22 +29,19 @@ BEGIN
     -- Conflicts are rare: insert first.
     IF n = 1 THEN
         INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
-            SELECT ids[1], nextval('dq.job_seq'), dues[1], dues[1], t, q, pin_times[1], limits[1],
+            SELECT ids[1], seqs[1], dues[1], dues[1], t, q, pin_times[1], limits[1],
                 keys[1], all_headers[1], payloads[1]
             FROM dq.queue WHERE name = queues[1]
             ON CONFLICT DO NOTHING
             RETURNING ARRAY[id] INTO inserted;
     ELSE
         -- Sorted by key, so that two calls with the same keys do not wait for each other in a circle.
-        -- `seq` follows the caller's order.
         WITH new AS (
             INSERT INTO dq.job
                 (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
             SELECT id, seq, due, due, t, q, remember, max_attempts, key, headers, payload
-            FROM (SELECT nextval('dq.job_seq') AS seq, item.*
-                    FROM unnest(ids, queues, keys, dues, pin_times, limits, all_headers, payloads)
-                    AS item (id, queue, key, due, remember, max_attempts, headers, payload)
-                    OFFSET 0) AS item
+            FROM unnest(ids, seqs, queues, keys, dues, pin_times, limits, all_headers, payloads)
+                AS item (id, seq, queue, key, due, remember, max_attempts, headers, payload)
                 JOIN dq.queue ON queue.name = item.queue
             ORDER BY q, key, seq
             ON CONFLICT DO NOTHING
@@ -50,9 +50,8 @@ BEGIN
     END IF;
     IF inserted IS NULL OR cardinality(inserted) < n THEN
         FOR i IN 1..n LOOP
-            -- A repetition of an inserted job is answered like the job.
-            CONTINUE WHEN ids[i] = ANY (inserted);
-            result := dq.store_one(ids[i], queues[i], keys[i], dues[i], policies[i], detaches[i],
+            CONTINUE WHEN ids[i] = ANY (inserted) AND array_position(ids, ids[i]) = i;
+            result := dq.store_one(ids[i], seqs[i], queues[i], keys[i], dues[i], policies[i], detaches[i],
                 pin_times[i], limits[i], all_headers[i], payloads[i], t);
             outcomes[i] := result.outcome;
             receipt_ids[i] := result.receipt_id;
@@ -72,7 +71,7 @@ END $$;
 
 -- Stores a job that an insert has found in conflict with another, or whose queue is new.
 CREATE OR REPLACE FUNCTION dq.store_one(
-    new_id uuid, new_queue text, new_key text, new_due bigint, policy integer, detach boolean,
+    new_id uuid, new_seq bigint, new_queue text, new_key text, new_due bigint, policy integer, detach boolean,
     pin_time bigint, attempt_limit bigint, new_headers text, new_payload bytea, t bigint,
     OUT outcome integer, OUT receipt_id uuid, OUT receipt_due bigint
 ) LANGUAGE plpgsql {planned} AS $$
@@ -85,7 +84,7 @@ BEGIN
         receipt_id := new_id;
         receipt_due := new_due;
         INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
-            VALUES (new_id, nextval('dq.job_seq'), new_due, new_due, t, queue_id, pin_time,
+            VALUES (new_id, new_seq, new_due, new_due, t, queue_id, pin_time,
                 attempt_limit, new_key, new_headers, new_payload)
             ON CONFLICT DO NOTHING;
         IF FOUND THEN

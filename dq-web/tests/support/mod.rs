@@ -16,6 +16,7 @@ use dq_core::{
     SystemClock, Verdict, VirtualClock, Want,
 };
 use dq_ops::{Actor, Ops, Role, ScheduleRequest};
+use dq_postgres as _;
 use dq_rabbit as _;
 use dq_redis as _;
 use dq_sqlite as _;
