@@ -1,13 +1,14 @@
 //! Bounds from which claims read, for each queue, kept by the process.
 //!
 //! The index entries of claimed and deleted jobs stay while any old snapshot can see them: a report, a
-//! backup, a standby's feedback. A claim that began at the head of the index would read all of them. So
-//! each process remembers for each queue up to where no job waits, and begins there.
+//! backup, a standby's feedback. A claim from the head of the index would read them all. So each process
+//! remembers for each queue up to where no job waits, and begins there.
 //!
 //! A job comes to wait behind the bounds in two ways. If it is due in the past, the function that
 //! stores it increments the queue's `rewinds`. If its transaction commits more than [`LAG`] after
 //! storing it, only a *sweep* finds it, a claim without bounds. Sweeps take at most a fiftieth of the
-//! time.
+//! time. Once they are slow, they lease nothing and run beside the claims, which only begin further
+//! back if the sweep has found something.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shortest time between sweeps, in durations of the last one.
 const SWEEP_SHARE: u32 = 50;
+
+/// A sweep that takes this long would delay the jobs of a claim.
+const SLOW_SWEEP: Duration = Duration::from_millis(5);
 
 /// A queue's bounds; see `claim.sql`.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +50,17 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(crate) fn is_sweep_due(&self) -> bool {
+    /// Returns whether a claim should sweep.
+    pub(crate) fn claim_sweeps(&self) -> bool {
+        self.is_sweep_due() && self.last_sweep.is_none_or(|(_, took)| took < SLOW_SWEEP)
+    }
+
+    /// Returns whether to sweep beside the claims.
+    pub(crate) fn needs_slow_sweep(&self) -> bool {
+        self.is_sweep_due() && self.last_sweep.is_some_and(|(_, took)| took >= SLOW_SWEEP)
+    }
+
+    fn is_sweep_due(&self) -> bool {
         self.last_sweep.is_none_or(|(ended, took)| {
             ended.elapsed() >= MIN_SWEEP_INTERVAL.max(took * SWEEP_SHARE)
         })

@@ -9,7 +9,7 @@ use crate::store::Store;
 /// An older snapshot keeps index entries of many ended jobs.
 const OLD_SNAPSHOT_SECONDS: i64 = 300;
 
-/// Half of what PostgreSQL allows before it stops.
+/// Half the age at which PostgreSQL stops writing.
 const OLD_XIDS: i64 = 1_000_000_000;
 
 const FACTS: &str = "

@@ -1,7 +1,7 @@
 //! Claims due jobs, from bounds on: see `bounds.rs`.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dq_core::sync::lock;
@@ -18,7 +18,7 @@ use crate::params;
 use crate::row;
 use crate::store::Store;
 
-/// What a claim says of a queue beside the leased jobs.
+/// A claim's reply about one queue, beside the leased jobs.
 struct QueueReply {
     next_waiting: Option<(i64, i64)>,
     next_expired: Option<i64>,
@@ -66,7 +66,9 @@ impl Store {
         let (limit, worker) = (params.limit, params.worker.to_owned());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
-            let claimed = store.lease_due(&wants, limit, &worker).await;
+            *lock(&store.last_claim) = Instant::now();
+            let sweeps = lock(&store.bounds).claim_sweeps();
+            let claimed = store.lease_due(&wants, limit, &worker, sweeps).await;
             if let Err(Ok(unwanted)) = sender.send(claimed) {
                 store.hand_back(&unwanted).await;
             }
@@ -74,14 +76,30 @@ impl Store {
         receiver.await.map_err(|_| unexpected())?
     }
 
-    async fn lease_due(&self, wants: &[Want], limit: usize, worker: &str) -> Result<Claimed> {
-        let (sweeps, bounds): (bool, Vec<QueueBounds>) = {
+    /// Looks behind the bounds of all queues, without leasing, and wakes claimers if it finds a job.
+    pub(crate) async fn sweep(&self) -> Result<()> {
+        let queues: Vec<QueueName> = lock(&self.bounds).queues.keys().cloned().collect();
+        let wants: Vec<Want> =
+            queues.into_iter().map(|queue| Want::new(queue, 0, Duration::ZERO)).collect();
+        let found = self.lease_due(&wants, 0, "", true).await?;
+        if found.next_due.is_some_and(|due| due <= found.now) {
+            self.listeners.wake_all(found.now);
+        }
+        Ok(())
+    }
+
+    async fn lease_due(
+        &self,
+        wants: &[Want],
+        limit: usize,
+        worker: &str,
+        sweeps: bool,
+    ) -> Result<Claimed> {
+        let bounds: Vec<QueueBounds> = {
             let bounds = lock(&self.bounds);
-            let sweeps = bounds.is_sweep_due();
-            (sweeps, wants.iter().map(|want| bounds.of(&want.queue, sweeps)).collect())
+            wants.iter().map(|want| bounds.of(&want.queue, sweeps)).collect()
         };
         let start = Instant::now();
-        *lock(&self.last_claim) = start;
         let rows = self.call_claim(wants, limit, worker, &bounds).await?;
         let (mut claimed, unreadable) = self.read_reply(&rows, wants, sweeps)?;
         if sweeps {
@@ -93,7 +111,7 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Returns the leased jobs, and separately those whose rows are invalid, each with the reason.
+    /// Returns the leased jobs, and separately jobs with invalid rows, each with the reason.
     fn read_reply(
         &self,
         rows: &[Row],

@@ -7,7 +7,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::connect::Server;
 
-/// What a statement whose reply is lost may have done.
+/// What a statement may have done if its reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Nothing that matters: it only reads, or it is a claim, whose leases expire.

@@ -13,7 +13,7 @@ use crate::params;
 use crate::row;
 use crate::store::Store;
 
-/// `$1` names the queues; null means all. Totals are those of `queue` and the newest of `tally`.
+/// `$1` names the queues; null means all. Adds the rows of `tally` to the queues' totals.
 const STATS: &str = "
     WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
     newest AS (SELECT q, ending, sum(jobs)::bigint AS jobs FROM dq.tally GROUP BY q, ending)
@@ -174,7 +174,7 @@ impl Store {
     }
 }
 
-/// Waiting jobs that are due before or after now, and those whose lease has expired.
+/// Waiting jobs due before or after now, including jobs with an expired lease.
 fn waiting(comparison: &str) -> String {
     format!(
         "SELECT * FROM of_queue WHERE state = 0 AND at {comparison} t

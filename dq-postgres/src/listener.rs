@@ -12,13 +12,13 @@ use tokio_postgres::types::Type;
 
 use crate::store::Store;
 
-/// A hint is repeated after this time, for callers that commit shortly after the one that notified.
+/// A hint is repeated after this time: the server notifies once for callers that commit together.
 const REPEATED_AFTER: Duration = Duration::from_millis(15);
 
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// The server notifies of jobs that are due within 1.5 s (`announce_due` in `common.sql`). So a process
-/// that has not claimed for this long, because its sweep interval is longer, is woken to look for others.
+/// The server only notifies of jobs due within 1.5 s (`announce_due` in `common.sql`). So a process wakes
+/// its runners if they have not claimed for this long, because their sweep interval is longer.
 const MAX_QUIET: Duration = Duration::from_millis(1_200);
 
 /// Runs until the task is aborted.

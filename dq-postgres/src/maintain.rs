@@ -1,4 +1,4 @@
-//! Work that no call waits for: trims histories, adds up totals, and raises the queues' floors.
+//! Work that no call waits for: trims histories, adds up totals, raises the queues' floors, and sweeps.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,8 +33,13 @@ pub(crate) async fn run(store: Arc<Store>) {
             maintained =
                 maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
             (folded, tallied) = (Instant::now(), false);
+            // A job may have ended before these times in a transaction that was committed later.
+            trimmed_to.clear();
         }
         maintained = maintained.and(raise_floors(&store, &mut floors).await);
+        if lock(&store.bounds).needs_slow_sweep() {
+            maintained = maintained.and(store.sweep().await);
+        }
         if let Err(error) = maintained {
             tracing::debug!(%error, "maintenance goes on later");
         }

@@ -9,7 +9,7 @@ use crate::error::{unexpected, unsupported};
 use crate::params;
 use crate::store::Store;
 
-/// Jobs that a purge removes per transaction, so that each takes some milliseconds.
+/// Jobs per transaction of a purge, so that each takes some milliseconds.
 const PURGE_STEP: i32 = 500;
 
 /// Per call; callers repeat it while jobs remain.

@@ -3,8 +3,8 @@
 //! Library versions run side by side: a deployment replaces processes one by one and may be rolled
 //! back. So `meta` holds the schema's version, the oldest version that may still write (`min_writer`)
 //! and the oldest that may still read (`min_reader`). A migration that older versions can ignore leaves
-//! the minimums alone. A function whose meaning changes gets a new name; others are replaced at each
-//! connect of a process that is newer than the schema.
+//! the minimums alone. If a function's meaning changes, it gets a new name. A process newer than the schema
+//! replaces the other functions when it connects.
 
 use dq_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;

@@ -19,7 +19,7 @@ pub(crate) struct Store {
     pub(crate) listeners: Listeners,
     pub(crate) bounds: Mutex<Bounds>,
     pub(crate) last_claim: Mutex<Instant>,
-    /// Queues in which jobs have ended, whose histories may be beyond their limits.
+    /// Queues with newly ended jobs: their histories may exceed the limits.
     pub(crate) ended: Mutex<HashSet<QueueName>>,
     /// Buckets of queues that have listeners.
     pub(crate) buckets: Mutex<HashMap<QueueName, i32>>,
