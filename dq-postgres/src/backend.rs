@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
@@ -72,7 +71,7 @@ impl PostgresBackend {
             schema: config.schema.clone(),
             listeners: Listeners::default(),
             bounds: Mutex::new(Bounds::default()),
-            last_claim: Mutex::new(Instant::now()),
+            last_claims: Mutex::new(HashMap::new()),
             ended: Mutex::new(HashSet::new()),
             buckets: Mutex::new(HashMap::new()),
         });

@@ -33,13 +33,16 @@ pub(crate) struct QueueBounds {
     pub(crate) waiting: (i64, i64),
     pub(crate) expired: i64,
     pub(crate) expiry: i64,
-    pub(crate) rewinds: i64,
+    /// Null for a sweep.
+    pub(crate) rewinds: Option<i64>,
 }
 
 impl QueueBounds {
-    /// No bounds. The server never has negative `rewinds`, so it begins at the queue's floor.
-    pub(crate) const NONE: Self =
-        Self { waiting: (i64::MIN, 0), expired: i64::MIN, expiry: i64::MIN, rewinds: -1 };
+    /// For a new process: the server never has negative `rewinds`, so it begins at the queue's floor.
+    pub(crate) const NEW: Self =
+        Self { waiting: (i64::MIN, 0), expired: i64::MIN, expiry: i64::MIN, rewinds: Some(-1) };
+
+    const SWEEP: Self = Self { rewinds: None, ..Self::NEW };
 }
 
 #[derive(Debug, Default)]
@@ -67,11 +70,9 @@ impl Bounds {
     }
 
     pub(crate) fn of(&self, queue: &QueueName, sweeps: bool) -> QueueBounds {
-        let bounds = self.queues.get(queue).copied().unwrap_or(QueueBounds::NONE);
         if sweeps {
-            // With the known `rewinds`, so that it also goes below the floor.
-            return QueueBounds { rewinds: bounds.rewinds, ..QueueBounds::NONE };
+            return QueueBounds::SWEEP;
         }
-        bounds
+        self.queues.get(queue).copied().unwrap_or(QueueBounds::NEW)
     }
 }

@@ -49,12 +49,12 @@ impl QueueReply {
         let first_waiting = self.next_waiting.unwrap_or((i64::MAX, 0)).min((limit, 0));
         let first_expired = self.next_expired.unwrap_or(i64::MAX).min(limit);
         // Another claim of this process may have gone further, but only a sweep looks behind.
-        let may_go_back = sweeps || self.rewinds != earlier.rewinds;
+        let may_go_back = sweeps || Some(self.rewinds) != earlier.rewinds;
         QueueBounds {
             waiting: if may_go_back { first_waiting } else { first_waiting.max(earlier.waiting) },
             expired: if sweeps { first_expired } else { first_expired.max(earlier.expired) },
             expiry: self.next_expiry.unwrap_or(i64::MAX),
-            rewinds: self.rewinds,
+            rewinds: Some(self.rewinds),
         }
     }
 }
@@ -66,9 +66,9 @@ impl Store {
         let (limit, worker) = (params.limit, params.worker.to_owned());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
-            *lock(&store.last_claim) = Instant::now();
+            store.note_claim(&wants);
             let sweeps = lock(&store.bounds).claim_sweeps();
-            let claimed = store.lease_due(&wants, limit, &worker, sweeps).await;
+            let claimed = store.lease_due(wants, limit, &worker, sweeps).await;
             if let Err(Ok(unwanted)) = sender.send(claimed) {
                 store.hand_back(&unwanted).await;
             }
@@ -78,44 +78,57 @@ impl Store {
 
     /// Looks behind the bounds of all queues, without leasing, and wakes claimers if it finds a job.
     pub(crate) async fn sweep(&self) -> Result<()> {
-        let queues: Vec<QueueName> = lock(&self.bounds).queues.keys().cloned().collect();
-        let wants: Vec<Want> =
-            queues.into_iter().map(|queue| Want::new(queue, 0, Duration::ZERO)).collect();
-        let found = self.lease_due(&wants, 0, "", true).await?;
+        let found = self.lease_due(self.other_queues(&[]), 0, "", true).await?;
         if found.next_due.is_some_and(|due| due <= found.now) {
             self.listeners.wake_all(found.now);
         }
         Ok(())
     }
 
+    /// Wants nothing from this process's other queues.
+    fn other_queues(&self, wants: &[Want]) -> Vec<Want> {
+        let is_other = |queue: &&QueueName| wants.iter().all(|want| want.queue != **queue);
+        let bounds = lock(&self.bounds);
+        let others = bounds.queues.keys().filter(is_other);
+        others.map(|queue| Want::new(queue.clone(), 0, Duration::ZERO)).collect()
+    }
+
     async fn lease_due(
         &self,
-        wants: &[Want],
+        mut wants: Vec<Want>,
         limit: usize,
         worker: &str,
         sweeps: bool,
     ) -> Result<Claimed> {
+        let wanted = wants.len();
+        if sweeps {
+            // One sweep for all claimers of this process.
+            wants.extend(self.other_queues(&wants));
+        }
         let bounds: Vec<QueueBounds> = {
             let bounds = lock(&self.bounds);
             wants.iter().map(|want| bounds.of(&want.queue, sweeps)).collect()
         };
         let start = Instant::now();
-        let rows = self.call_claim(wants, limit, worker, &bounds).await?;
-        let (mut claimed, unreadable) = self.read_reply(&rows, wants, sweeps)?;
+        let rows = self.call_claim(&wants, limit, worker, &bounds).await;
         if sweeps {
+            // Also after a failure: a sweep that takes too long must not be repeated at once.
             lock(&self.bounds).last_sweep = Some((Instant::now(), start.elapsed()));
         }
+        let (mut claimed, unreadable) = self.read_reply(&rows?, &wants, wanted, sweeps)?;
         for (leased, reason) in unreadable {
-            self.quarantine(leased, reason, &mut claimed).await?;
+            self.quarantine(leased, reason, &mut claimed).await;
         }
         Ok(claimed)
     }
 
-    /// Returns the leased jobs, and separately jobs with invalid rows, each with the reason.
+    /// Returns the leased jobs, and separately jobs with invalid rows, each with the reason. Only the
+    /// first `wanted` queues count for `next_due`.
     fn read_reply(
         &self,
         rows: &[Row],
         wants: &[Want],
+        wanted: usize,
         sweeps: bool,
     ) -> Result<(Claimed, Vec<(LeasedJob, String)>)> {
         let (end, rows) = rows.split_last().ok_or_else(unexpected)?;
@@ -136,9 +149,9 @@ impl Store {
                 continue;
             }
             let reply = QueueReply::read(row).map_err(|_| unexpected())?;
-            let next_due = reply.next_due().map(Timestamp::from_millis);
+            let next_due = reply.next_due().filter(|_| index < wanted).map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next_due).min();
-            let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NONE);
+            let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
             all_bounds.queues.insert(queue.clone(), reply.bounds(now, known, sweeps));
         }
         jobs.sort_by_key(|(index, due, seq, _)| (*index, *due, *seq));
@@ -162,7 +175,7 @@ impl Store {
             bounds.iter().map(|bounds| bounds.waiting).unzip();
         let from_expired: Vec<i64> = bounds.iter().map(|bounds| bounds.expired).collect();
         let from_expiry: Vec<i64> = bounds.iter().map(|bounds| bounds.expiry).collect();
-        let rewinds: Vec<i64> = bounds.iter().map(|bounds| bounds.rewinds).collect();
+        let rewinds: Vec<Option<i64>> = bounds.iter().map(|bounds| bounds.rewinds).collect();
         self.query(
             Effect::Reads,
             "SELECT * FROM dq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
@@ -189,17 +202,24 @@ impl Store {
         }
     }
 
-    async fn quarantine(
-        &self,
-        leased: LeasedJob,
-        reason: String,
-        claimed: &mut Claimed,
-    ) -> Result<()> {
+    /// Marks an unreadable job dead. If that fails, its lease expires, and the next claim tries again.
+    async fn quarantine(&self, leased: LeasedJob, reason: String, claimed: &mut Claimed) {
         let reason = DeadReason::new(DeadKind::Quarantined, reason);
         let dead = Settlement::new(leased.lease(), Verdict::dead(reason.clone()));
-        self.settle_leases(&[dead]).await?;
-        claimed.quarantined.push((leased.job, reason));
-        Ok(())
+        match self.settle_leases(&[dead]).await {
+            Ok(_) => claimed.quarantined.push((leased.job, reason)),
+            Err(error) => tracing::warn!(%error, queue = %leased.job.queue,
+                "a job that cannot be read could not be made dead yet"),
+        }
+    }
+
+    /// Notes when these queues were last claimed from.
+    fn note_claim(&self, wants: &[Want]) {
+        let now = Instant::now();
+        let mut last_claims = lock(&self.last_claims);
+        for want in wants {
+            last_claims.insert(want.queue.clone(), now);
+        }
     }
 
     async fn hand_back(&self, claimed: &Claimed) {

@@ -28,6 +28,13 @@ pub(crate) fn timed_out(server: &Server, effect: Effect, limit: Duration) -> Err
     lost(server, effect, &format!("no reply within {limit:?}"))
 }
 
+pub(crate) fn no_connection(server: &Server, limit: Duration) -> Error {
+    let what = format!("PostgreSQL at {}: no free connection within {limit:?}", server.shown);
+    Error::new(ErrorKind::Unavailable, what).remedy(
+        "check that the server runs and can be reached; if calls are slow or many, raise `connections`",
+    )
+}
+
 fn lost(server: &Server, effect: Effect, what: &str) -> Error {
     let (kind, remedy) = match effect {
         Effect::Reads => (ErrorKind::Unavailable, REACHABLE),

@@ -29,8 +29,12 @@ pub(crate) async fn run(store: Arc<Store>) {
 async fn wake_quiet(store: &Store) {
     loop {
         tokio::time::sleep(MAX_QUIET).await;
-        if lock(&store.last_claim).elapsed() >= MAX_QUIET {
-            store.listeners.wake_all(Timestamp::EPOCH);
+        let queues = store.listeners.queues();
+        let last_claims = lock(&store.last_claims);
+        for queue in queues {
+            if last_claims.get(&queue).is_none_or(|claimed| claimed.elapsed() >= MAX_QUIET) {
+                store.listeners.wake(&queue, Timestamp::EPOCH);
+            }
         }
     }
 }

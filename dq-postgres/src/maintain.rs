@@ -13,6 +13,9 @@ use crate::store::Store;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Calls per queue and round, each for up to 1,000 jobs.
+const MAX_TRIMS: usize = 20;
+
 const FOLD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A floor follows the bound by this many milliseconds, so that it is rarely written.
@@ -53,12 +56,20 @@ async fn trim(
     trimmed_to: &mut HashMap<QueueName, i64>,
 ) -> Result<()> {
     for queue in queues {
-        let from = trimmed_to.get(&queue).copied().unwrap_or(i64::MIN);
-        let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&from, Type::INT8)];
-        let rows =
-            store.change("SELECT dq.trim_history($1, $2), dq.remove_pins($1)", &params).await?;
-        let trimmed = rows.first().and_then(|row| row.try_get(0).ok());
-        trimmed_to.insert(queue, trimmed.unwrap_or(i64::MIN));
+        let mut from = trimmed_to.get(&queue).copied().unwrap_or(i64::MIN);
+        for _call in 0..MAX_TRIMS {
+            let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&from, Type::INT8)];
+            let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1)";
+            let rows = store.change(sql, &params).await?;
+            let trimmed_from = std::mem::replace(
+                &mut from,
+                rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(i64::MIN),
+            );
+            if from == trimmed_from {
+                break;
+            }
+        }
+        trimmed_to.insert(queue, from);
     }
     Ok(())
 }
@@ -68,7 +79,7 @@ async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Re
     for (queue, bounds) in &lock(&store.bounds).queues {
         let floor = bounds.waiting.0.saturating_sub(FLOOR_LAG);
         let known = floors.get(queue).copied().unwrap_or(i64::MIN);
-        if bounds.rewinds >= 0 && floor > known.saturating_add(FLOOR_LAG) {
+        if floor > known.saturating_add(FLOOR_LAG) {
             floors.insert(queue.clone(), floor);
             queues.push(queue.as_str().to_owned());
             raised.push(floor);

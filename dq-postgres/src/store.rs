@@ -18,7 +18,7 @@ pub(crate) struct Store {
     pub(crate) schema: String,
     pub(crate) listeners: Listeners,
     pub(crate) bounds: Mutex<Bounds>,
-    pub(crate) last_claim: Mutex<Instant>,
+    pub(crate) last_claims: Mutex<HashMap<QueueName, Instant>>,
     /// Queues with newly ended jobs: their histories may exceed the limits.
     pub(crate) ended: Mutex<HashSet<QueueName>>,
     /// Buckets of queues that have listeners.

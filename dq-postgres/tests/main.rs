@@ -7,6 +7,7 @@ mod horizon;
 mod order;
 mod plans;
 mod pooler;
+mod races;
 mod rights;
 mod schema;
 mod sql_api;

@@ -112,7 +112,7 @@ impl Pool {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(PoolError::Backend(error))) => Err(error::from_connect(&self.server, &error)),
             Ok(Err(error)) => Err(Error::new(ErrorKind::Internal, error.to_string())),
-            Err(_) => Err(error::timed_out(&self.server, Effect::Reads, self.response_timeout)),
+            Err(_) => Err(error::no_connection(&self.server, self.response_timeout)),
         }
     }
 

@@ -10,7 +10,7 @@ BEGIN
         RAISE 'dq: queue must have 1 to 128 bytes, without control characters'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF queue LIKE 'dq.%' THEN
+    IF starts_with(queue, 'dq' || '.') THEN
         RAISE 'dq: the queue % is reserved', queue USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF octet_length(key) NOT BETWEEN 1 AND 255 OR key ~ '[[:cntrl:]]' THEN

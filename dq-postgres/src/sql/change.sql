@@ -10,9 +10,14 @@ BEGIN
         IF j.q <> queue_id OR j.state > 1 OR queue_id IS NULL THEN
             RETURN NULL;
         END IF;
-    ELSE
-        SELECT * INTO j FROM dq.job WHERE q = queue_id AND key = job_key AND state < 2 FOR UPDATE;
+        RETURN j;
     END IF;
+    LOOP
+        SELECT * INTO j FROM dq.job WHERE q = queue_id AND key = job_key AND state < 2 FOR UPDATE;
+        -- While this waited for the job, another may have replaced it.
+        EXIT WHEN FOUND OR NOT EXISTS (
+            SELECT FROM dq.job WHERE q = queue_id AND key = job_key AND state < 2);
+    END LOOP;
     RETURN j;
 END $$;
 
@@ -46,6 +51,7 @@ CREATE OR REPLACE FUNCTION dq.reschedule_jobs(
 DECLARE
     t bigint := dq.now_ms();
     j dq.job;
+    moved uuid[];
 BEGIN
     outcomes := array_fill(1, ARRAY[cardinality(queues)]);
     receipt_ids := ids;
@@ -63,8 +69,9 @@ BEGIN
         UPDATE dq.job SET state = 0, at = receipt_dues[i], due = receipt_dues[i], first_due = NULL,
                 losses = losses + state
             WHERE id = j.id;
-        PERFORM dq.announce_due(j.q, receipt_dues[i], t);
         outcomes[i] := 0;
         receipt_ids[i] := j.id;
+        moved := moved || j.id;
     END LOOP;
+    PERFORM dq.announce_jobs(moved, t);
 END $$;

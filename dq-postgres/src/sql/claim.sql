@@ -1,7 +1,7 @@
 -- Leases due jobs of each queue, up to `total` in all.
 --
 -- The `from_…` arguments are bounds for each queue, from the caller's earlier claims: no job waits below
--- (`from_at`, `from_seq`) unless `seen_rewinds` is outdated, no lease expires before `from_expired`, and
+-- (`from_at`, `from_seq`) unless `seen_rewinds` is outdated, and not null, no lease expires before `from_expired`, and
 -- none expires between now and `from_expiry`.
 --
 -- Returns a row for each leased job, one without id for each queue that is not paused, and last one with
@@ -33,7 +33,7 @@ BEGIN
     FOR i IN 1..cardinality(queues) LOOP
         SELECT * INTO wanted FROM dq.queue WHERE name = queues[i];
         CONTINUE WHEN NOT FOUND OR wanted.paused;
-        IF wanted.rewinds = seen_rewinds[i] THEN
+        IF coalesce(wanted.rewinds = seen_rewinds[i], true) THEN
             first_at := from_at[i];
             first_seq := from_seq[i];
         ELSE
@@ -52,8 +52,14 @@ BEGIN
                     UNION ALL
                     SELECT * FROM (
                         SELECT j.id, j.due, j.seq FROM dq.job j
-                        WHERE j.q = wanted.q AND j.state = 1 AND j.at <= t AND j.at >= from_expired[i]
-                        ORDER BY j.at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS expired
+                        WHERE j.state = 1 AND j.at <= t AND j.id = ANY (ARRAY(
+                            SELECT first.id FROM (
+                                SELECT e.id, e.due, e.seq FROM dq.job e
+                                WHERE e.q = wanted.q AND e.state = 1 AND e.at <= t
+                                    AND e.at >= from_expired[i]
+                                ORDER BY e.at LIMIT 10000) AS first
+                            ORDER BY first.due, first.seq LIMIT most))
+                        FOR UPDATE SKIP LOCKED) AS expired
                 ) AS due_job ORDER BY due_job.due, due_job.seq LIMIT most);
             IF cardinality(picked) > 0 THEN
                 remaining := remaining - cardinality(picked);
@@ -94,6 +100,8 @@ RETURNS TABLE (id uuid, token bigint, until bigint) LANGUAGE plpgsql {planned} A
 DECLARE
     t bigint := dq.now_ms();
 BEGIN
+    -- Locks in one order, like `settle`.
+    PERFORM FROM dq.job j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
     RETURN QUERY UPDATE dq.job j SET at = t + lease.duration
         FROM unnest(ids, tokens, lease_times) AS lease (id, token, duration)
         WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t

@@ -55,6 +55,19 @@ BEGIN
     END IF;
 END $$;
 
+-- The same for jobs, queue by queue in one order, because each may lock its queue until the commit.
+CREATE OR REPLACE FUNCTION dq.announce_jobs(ids uuid[], t bigint) RETURNS void
+LANGUAGE plpgsql {planned} AS $$
+DECLARE
+    first record;
+BEGIN
+    FOR first IN
+        SELECT q, min(at) AS due FROM dq.job WHERE id = ANY (ids) GROUP BY q ORDER BY q
+    LOOP
+        PERFORM dq.announce_due(first.q, first.due, t);
+    END LOOP;
+END $$;
+
 -- Ends a job that the caller has locked and read as `j`.
 CREATE OR REPLACE FUNCTION dq.end_job(j dq.job, ending text, reason text, t bigint) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -36,7 +36,10 @@ DECLARE
     j dq.job;
     removed bigint := 0;
 BEGIN
-    FOR j IN SELECT * FROM dq.job WHERE id = ANY (ids) AND q = queue_id AND state = 2 FOR UPDATE LOOP
+    FOR j IN
+        SELECT * FROM dq.job WHERE id = ANY (ids) AND q = queue_id AND state = 2
+        ORDER BY id FOR UPDATE
+    LOOP
         PERFORM dq.end_job(j, 'removed', j.kind || ': ' || j.message, t);
         removed := removed + 1;
     END LOOP;
@@ -67,7 +70,7 @@ BEGIN
     FOR j IN
         SELECT * FROM dq.job WHERE id = ANY (picked[:most])
             AND (state IN (0, 2) OR (state = 1 AND at <= t))
-        FOR UPDATE SKIP LOCKED
+        ORDER BY id FOR UPDATE
     LOOP
         IF j.state = 1 THEN
             j.losses := j.losses + 1;

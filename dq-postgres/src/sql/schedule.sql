@@ -13,6 +13,7 @@ DECLARE
     seqs bigint[];
     earliest bigint := 9223372036854775807;
     inserted uuid[];
+    i integer;
     result record;
     first record;
 BEGIN
@@ -35,7 +36,8 @@ BEGIN
             ON CONFLICT DO NOTHING
             RETURNING ARRAY[id] INTO inserted;
     ELSE
-        -- Sorted by key, so that two calls with the same keys do not wait for each other in a circle.
+        -- Sorted by key, here and below, so that two calls with the same keys do not wait for each other
+        -- in a circle.
         WITH new AS (
             INSERT INTO dq.job
                 (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
@@ -49,7 +51,10 @@ BEGIN
         SELECT array_agg(id) INTO inserted FROM new;
     END IF;
     IF inserted IS NULL OR cardinality(inserted) < n THEN
-        FOR i IN 1..n LOOP
+        FOR i IN
+            SELECT number FROM unnest(queues, keys) WITH ORDINALITY AS item (queue, key, number)
+            ORDER BY queue, key, number
+        LOOP
             CONTINUE WHEN ids[i] = ANY (inserted) AND array_position(ids, ids[i]) = i;
             result := dq.store_one(ids[i], seqs[i], queues[i], keys[i], dues[i], policies[i], detaches[i],
                 pin_times[i], limits[i], all_headers[i], payloads[i], t);
@@ -61,8 +66,9 @@ BEGIN
     IF earliest < t + 1500 THEN
         FOR first IN
             SELECT q, min(due) AS due
-            FROM unnest(queues, dues) AS item (queue, due) JOIN dq.queue ON queue.name = item.queue
-            GROUP BY q ORDER BY q
+            FROM unnest(queues, dues, outcomes) AS item (queue, due, outcome)
+                JOIN dq.queue ON queue.name = item.queue
+            WHERE outcome < 2 GROUP BY q ORDER BY q
         LOOP
             PERFORM dq.announce_due(first.q, first.due, t);
         END LOOP;
@@ -78,6 +84,7 @@ CREATE OR REPLACE FUNCTION dq.store_one(
 DECLARE
     queue_id integer := dq.add_queue(new_queue);
     other dq.job;
+    is_pinned boolean;
 BEGIN
     outcome := 0;
     LOOP
@@ -92,14 +99,16 @@ BEGIN
         END IF;
         SELECT * INTO other FROM dq.job WHERE id = new_id FOR UPDATE;
         IF FOUND THEN
-            -- An ended job keeps its id while it is pinned or in the history of this queue.
-            IF other.state > 2 AND NOT coalesce(other.pinned > t, false) AND (other.state = 4
-                OR other.q <> queue_id OR NOT dq.in_history(other.q, other.at, other.seq, t))
+            -- An ended job keeps its id while it is pinned or in its queue's history.
+            is_pinned := coalesce(other.pinned > t, false);
+            IF other.state > 2 AND NOT is_pinned
+                AND (other.state = 4 OR NOT dq.in_history(other.q, other.at, other.seq, t))
             THEN
                 DELETE FROM dq.job WHERE id = new_id;
                 CONTINUE;
             END IF;
-            outcome := CASE WHEN other.state > 2 THEN 4 WHEN other.q = queue_id THEN 0 ELSE 2 END;
+            outcome := CASE WHEN other.state > 2 AND (is_pinned OR other.q = queue_id) THEN 4
+                WHEN other.q = queue_id THEN 0 ELSE 2 END;
             receipt_due := other.due;
             RETURN;
         END IF;

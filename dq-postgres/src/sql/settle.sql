@@ -9,9 +9,14 @@ DECLARE
     t bigint := dq.now_ms();
     held uuid[];
     deleted uuid[];
+    requeued uuid[];
     new_due bigint;
     changed record;
 BEGIN
+    IF cardinality(ids) > 1 THEN
+        -- Locks in one order, like `renew`.
+        PERFORM FROM dq.job WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    END IF;
     WITH kept AS (
         UPDATE dq.job j SET state = CASE WHEN max > 0 THEN 3 ELSE 4 END,
             at = CASE WHEN max > 0 THEN t ELSE t + remember END, pinned = t + remember,
@@ -48,13 +53,16 @@ BEGIN
             message = CASE verdicts[i] WHEN 5 THEN texts[i] END,
             payload = coalesce(payloads[i], payload)
             WHERE id = ids[i] AND token = tokens[i] AND state = 1 AND at > t
-            RETURNING id, q, state, at INTO changed;
+            RETURNING id, state INTO changed;
         IF FOUND THEN
             held := held || changed.id;
             IF changed.state = 0 THEN
-                PERFORM dq.announce_due(changed.q, changed.at, t);
+                requeued := requeued || changed.id;
             END IF;
         END IF;
     END LOOP;
+    IF requeued IS NOT NULL THEN
+        PERFORM dq.announce_jobs(requeued, t);
+    END IF;
     RETURN held;
 END $$;
