@@ -1,5 +1,5 @@
 -- The interface for other programs and languages: call it in your own transaction. Signatures and
--- meanings stay; a parameter may be added at the end, with a default.
+-- meanings stay.
 
 -- Refuses input that the other functions could not store or find. The messages name the parameter.
 CREATE OR REPLACE FUNCTION dq.check_input(

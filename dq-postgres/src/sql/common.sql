@@ -13,8 +13,9 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Notifies the processes that listen to a bucket, at commit. Commits that notify wait for each other
--- in the whole server, so a bucket gets one notification per 10 ms; a process claims again shortly
--- after it, for callers that commit meanwhile.
+-- in the whole server, so only the first caller in 10 ms notifies a bucket; a process claims again
+-- shortly after it, for callers that commit meanwhile. If the first caller rolls back or commits much
+-- later, the claim that each process makes once a second finds the others' jobs.
 CREATE OR REPLACE FUNCTION dq.hint(bucket integer) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
