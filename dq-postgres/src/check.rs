@@ -30,6 +30,7 @@ const HOLDERS: &str = "
             extract(epoch FROM clock_timestamp() - xact_start)::bigint AS seconds
         FROM pg_stat_activity
         WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
+            AND backend_type <> 'autovacuum worker'
         UNION ALL
         SELECT format('prepared transaction %s of %s', gid, owner),
             extract(epoch FROM clock_timestamp() - prepared)::bigint
