@@ -33,7 +33,7 @@ pub(crate) struct QueueBounds {
     pub(crate) waiting: (i64, i64),
     pub(crate) expired: i64,
     pub(crate) expiry: i64,
-    /// Null for a sweep.
+    /// `None` for a sweep.
     pub(crate) rewinds: Option<i64>,
 }
 

@@ -17,8 +17,7 @@ const FACTS: &str = "
         current_setting('synchronous_commit') AS synchronous_commit,
         current_setting('autovacuum') AS autovacuum,
         current_setting('server_encoding') AS encoding,
-        age(datfrozenxid)::bigint AS xids,
-        dq.now_ms() AS now
+        age(datfrozenxid)::bigint AS xids
     FROM pg_database WHERE datname = current_database()";
 
 /// Who holds back the removal of dead rows: sessions, prepared transactions and replication slots.

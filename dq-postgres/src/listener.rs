@@ -10,7 +10,7 @@ use dq_core::{QueueName, Timestamp};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
-use crate::store::Store;
+use crate::store::{Store, in_schema};
 
 /// A hint is repeated after this time: the server notifies once for callers that commit together.
 const REPEATED_AFTER: Duration = Duration::from_millis(15);
@@ -91,10 +91,10 @@ async fn wake(
     };
     if !unknown.is_empty() {
         let names: Vec<&str> = unknown.iter().map(QueueName::as_str).collect();
-        let sql = format!(
-            "SELECT \"{}\".bucket_of(name) FROM unnest($1) WITH ORDINALITY AS queue (name, number) \
+        let sql = in_schema(
+            &store.schema,
+            "SELECT dq.bucket_of(name) FROM unnest($1) WITH ORDINALITY AS queue (name, number) \
              ORDER BY number",
-            store.schema
         );
         let rows = client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await?;
         let mut buckets = lock(&store.buckets);

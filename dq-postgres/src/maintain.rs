@@ -61,13 +61,11 @@ async fn trim(
             let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&from, Type::INT8)];
             let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1)";
             let rows = store.change(sql, &params).await?;
-            let trimmed_from = std::mem::replace(
-                &mut from,
-                rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(i64::MIN),
-            );
-            if from == trimmed_from {
+            let next = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(i64::MIN);
+            if next == from {
                 break;
             }
+            from = next;
         }
         trimmed_to.insert(queue, from);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, JobId};
+use dq_core::{Due, FencingToken, JobId};
 use uuid::Uuid;
 
 pub(crate) fn uuid(id: JobId) -> Uuid {
@@ -30,6 +30,11 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 pub(crate) fn count(number: usize) -> i32 {
     // The server adds one to some.
     i32::try_from(number).map_or(i32::MAX - 1, |number| number.min(i32::MAX - 1))
+}
+
+/// A fencing token; -1, which was never issued, for a larger one than the server issues.
+pub(crate) fn token(token: FencingToken) -> i64 {
+    i64::try_from(token.0).unwrap_or(-1)
 }
 
 /// Text without NUL, which PostgreSQL cannot store.

@@ -14,10 +14,8 @@ impl Store {
     pub(crate) async fn renew_leases(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let ids: Vec<Uuid> =
             renewals.iter().map(|renewal| params::uuid(renewal.lease.job)).collect();
-        let tokens: Vec<i64> = renewals
-            .iter()
-            .map(|renewal| i64::try_from(renewal.lease.token.0).unwrap_or(-1))
-            .collect();
+        let tokens: Vec<i64> =
+            renewals.iter().map(|renewal| params::token(renewal.lease.token)).collect();
         let leases: Vec<i64> =
             renewals.iter().map(|renewal| params::millis(renewal.lease_for).max(1)).collect();
         let rows = self

@@ -117,8 +117,7 @@ impl<'a> Arrays<'a> {
             other => return Err(unsupported(other)),
         };
         self.ids.push(params::uuid(settlement.lease.job));
-        // A larger token was never issued.
-        self.tokens.push(i64::try_from(settlement.lease.token.0).unwrap_or(-1));
+        self.tokens.push(params::token(settlement.lease.token));
         self.verdicts.push(verdict);
         self.times.push(due.0);
         self.are_delays.push(due.1);

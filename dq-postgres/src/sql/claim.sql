@@ -1,8 +1,8 @@
 -- Leases due jobs of each queue, up to `total` in all.
 --
 -- The `from_…` arguments are bounds for each queue, from the caller's earlier claims: no job waits below
--- (`from_at`, `from_seq`) unless `seen_rewinds` is outdated, and not null, no lease expires before `from_expired`, and
--- none expires between now and `from_expiry`.
+-- (`from_at`, `from_seq`) unless `seen_rewinds` is outdated, and not null; no lease expires before
+-- `from_expired`; and none expires between now and `from_expiry`.
 --
 -- Returns a row for each leased job, one without id for each queue that is not paused, and last one with
 -- `now` only. A queue's row says:
