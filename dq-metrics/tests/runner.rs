@@ -155,6 +155,8 @@ fn lost_leases_and_failed_calls_are_counted_and_durations_are_seconds() {
             max_attempts: 5,
             steps: 0,
             worker: "test".into(),
+            store: None,
+            may_end_job: Arc::default(),
         };
         let job = &JobContext::new(leased, run);
         let (result, verdict, settled) = (&Ok(Outcome::Done), &Verdict::Done, Settled::LostLease);

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
-    Error, ErrorKind, Finding, HistoryLimit, HistoryLimits, JobRef, JobView, Listeners, NewJob,
-    OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed, Reschedule,
-    Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
+    Error, ErrorKind, Finding, HistoryLimit, HistoryLimits, JobRef, JobView, Lease, Listeners,
+    NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed, Reschedule,
+    Rescheduled, Result, Scheduled, Settled, Settlement, SqlStatement, Timestamp, Wakeups,
 };
 use tokio::task::AbortHandle;
 use tokio_postgres::types::Type;
@@ -151,6 +151,16 @@ impl Backend for PostgresBackend {
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
         named("reschedule", self.store.reschedule_jobs(moves)).await
+    }
+
+    fn schedule_statement(&self, jobs: Vec<NewJob>) -> Result<SqlStatement> {
+        let sql = "SELECT outcome, job_id, job_due FROM dq.schedule_jobs($1)";
+        Ok(SqlStatement::of_jobs(self.store.in_schema(sql), &jobs))
+    }
+
+    fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
+        self.store.note_ended(&lease.queue);
+        Ok(SqlStatement::of_lease(self.store.in_schema("SELECT dq.done($1)"), lease))
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {

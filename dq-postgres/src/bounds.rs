@@ -5,10 +5,10 @@
 //! remembers for each queue up to where no job waits, and begins there.
 //!
 //! A job comes to wait behind the bounds in two ways. If it is due in the past, the function that
-//! stores it increments the queue's `rewinds`. If its transaction commits more than [`LAG`] after
-//! storing it, only a *sweep* finds it, a claim without bounds. Sweeps take at most a fiftieth of the
-//! time. Once they are slow, they lease nothing and run beside the claims, which only begin further
-//! back if the sweep has found something.
+//! stores it adds a row to `rewind`, and the next claim begins there. If its transaction commits more
+//! than [`LAG`] after storing it, only a *sweep* finds it, a claim without bounds. Sweeps take at most a
+//! fiftieth of the time. Once they are slow, as the first one of a process may be, they lease nothing and
+//! run beside the claims, which only begin further back if the sweep has found something.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,52 +27,70 @@ const SWEEP_SHARE: u32 = 50;
 /// A sweep that takes this long would delay the jobs of a claim.
 const SLOW_SWEEP: Duration = Duration::from_millis(5);
 
-/// A queue's bounds; see `claim.sql`.
+/// A queue's bounds; see `claim.sql`. Null means that the process has not claimed yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueBounds {
-    pub(crate) waiting: (i64, i64),
-    pub(crate) expired: i64,
+    pub(crate) waiting: Option<(i64, i64)>,
+    pub(crate) expired: Option<i64>,
     pub(crate) expiry: i64,
-    /// `None` for a sweep.
-    pub(crate) rewinds: Option<i64>,
+    pub(crate) last_rewind: Option<i64>,
+    pub(crate) rewinds: i64,
+    /// How often the bounds were set. A claim's reply does not know leases of claims beside it.
+    pub(crate) changes: u64,
 }
 
 impl QueueBounds {
-    /// For a new process: the server never has negative `rewinds`, so it begins at the queue's floor.
-    pub(crate) const NEW: Self =
-        Self { waiting: (i64::MIN, 0), expired: i64::MIN, expiry: i64::MIN, rewinds: Some(-1) };
+    pub(crate) const NEW: Self = Self {
+        waiting: None,
+        expired: None,
+        expiry: i64::MIN,
+        last_rewind: None,
+        rewinds: 0,
+        changes: 0,
+    };
 
-    const SWEEP: Self = Self { rewinds: None, ..Self::NEW };
+    /// Bounds of a sweep, which begins at the start.
+    const fn without_bounds(self) -> Self {
+        Self {
+            waiting: Some((i64::MIN, 0)),
+            expired: Some(i64::MIN),
+            changes: self.changes,
+            ..Self::NEW
+        }
+    }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) queues: HashMap<QueueName, QueueBounds>,
     /// When the last sweep ended, and how long it took.
-    pub(crate) last_sweep: Option<(Instant, Duration)>,
+    pub(crate) last_sweep: (Instant, Duration),
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { queues: HashMap::new(), last_sweep: (Instant::now(), SLOW_SWEEP) }
+    }
 }
 
 impl Bounds {
     /// Returns whether a claim should sweep.
     pub(crate) fn claim_sweeps(&self) -> bool {
-        self.is_sweep_due() && self.last_sweep.is_none_or(|(_, took)| took < SLOW_SWEEP)
+        self.is_sweep_due() && self.last_sweep.1 < SLOW_SWEEP
     }
 
     /// Returns whether to sweep beside the claims.
     pub(crate) fn needs_slow_sweep(&self) -> bool {
-        self.is_sweep_due() && self.last_sweep.is_some_and(|(_, took)| took >= SLOW_SWEEP)
+        self.is_sweep_due() && self.last_sweep.1 >= SLOW_SWEEP
     }
 
     fn is_sweep_due(&self) -> bool {
-        self.last_sweep.is_none_or(|(ended, took)| {
-            ended.elapsed() >= MIN_SWEEP_INTERVAL.max(took * SWEEP_SHARE)
-        })
+        let (ended, took) = self.last_sweep;
+        ended.elapsed() >= MIN_SWEEP_INTERVAL.max(took * SWEEP_SHARE)
     }
 
     pub(crate) fn of(&self, queue: &QueueName, sweeps: bool) -> QueueBounds {
-        if sweeps {
-            return QueueBounds::SWEEP;
-        }
-        self.queues.get(queue).copied().unwrap_or(QueueBounds::NEW)
+        let known = self.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
+        if sweeps { known.without_bounds() } else { known }
     }
 }

@@ -24,6 +24,7 @@ struct QueueReply {
     next_expired: Option<i64>,
     expired_due: Option<i64>,
     next_expiry: Option<i64>,
+    last_rewind: i64,
     rewinds: i64,
 }
 
@@ -35,6 +36,7 @@ impl QueueReply {
             next_expired: row.try_get("next_expired")?,
             expired_due: row.try_get("expired_due")?,
             next_expiry: row.try_get("next_expiry")?,
+            last_rewind: row.try_get("last_rewind")?,
             rewinds: row.try_get("rewinds")?,
         })
     }
@@ -44,17 +46,22 @@ impl QueueReply {
         waiting.into_iter().chain(self.expired_due).chain(self.next_expiry).min()
     }
 
-    fn bounds(&self, now: i64, earlier: QueueBounds, sweeps: bool) -> QueueBounds {
+    /// `changes` is from when the claim was sent.
+    fn bounds(&self, now: i64, known: QueueBounds, changes: u64, sweeps: bool) -> QueueBounds {
         let limit = now - LAG;
-        let first_waiting = self.next_waiting.unwrap_or((i64::MAX, 0)).min((limit, 0));
-        let first_expired = self.next_expired.unwrap_or(i64::MAX).min(limit);
+        let waiting = Some(self.next_waiting.unwrap_or((i64::MAX, 0)).min((limit, 0)));
+        let expired = Some(self.next_expired.unwrap_or(i64::MAX).min(limit));
+        let expiry = self.next_expiry.unwrap_or(i64::MAX);
         // Another claim of this process may have gone further, but only a sweep looks behind.
-        let may_go_back = sweeps || Some(self.rewinds) != earlier.rewinds;
+        let known_rewinds = (known.last_rewind, known.rewinds);
+        let may_go_back = sweeps || (Some(self.last_rewind), self.rewinds) != known_rewinds;
         QueueBounds {
-            waiting: if may_go_back { first_waiting } else { first_waiting.max(earlier.waiting) },
-            expired: if sweeps { first_expired } else { first_expired.max(earlier.expired) },
-            expiry: self.next_expiry.unwrap_or(i64::MAX),
-            rewinds: Some(self.rewinds),
+            waiting: if may_go_back { waiting } else { waiting.max(known.waiting) },
+            expired: if sweeps { expired } else { expired.max(known.expired) },
+            expiry: if changes == known.changes { expiry } else { expiry.min(known.expiry) },
+            last_rewind: Some(self.last_rewind),
+            rewinds: self.rewinds,
+            changes: known.changes + 1,
         }
     }
 }
@@ -113,9 +120,10 @@ impl Store {
         let rows = self.call_claim(&wants, limit, worker, &bounds).await;
         if sweeps {
             // Also after a failure: a sweep that takes too long must not be repeated at once.
-            lock(&self.bounds).last_sweep = Some((Instant::now(), start.elapsed()));
+            lock(&self.bounds).last_sweep = (Instant::now(), start.elapsed());
         }
-        let (mut claimed, unreadable) = self.read_reply(&rows?, &wants, wanted, sweeps)?;
+        let (mut claimed, unreadable) =
+            self.read_reply(&rows?, &wants[..], &bounds, wanted, sweeps)?;
         for (leased, reason) in unreadable {
             self.quarantine(leased, reason, &mut claimed).await;
         }
@@ -128,6 +136,7 @@ impl Store {
         &self,
         rows: &[Row],
         wants: &[Want],
+        sent: &[QueueBounds],
         wanted: usize,
         sweeps: bool,
     ) -> Result<(Claimed, Vec<(LeasedJob, String)>)> {
@@ -152,7 +161,8 @@ impl Store {
             let next_due = reply.next_due().filter(|_| index < wanted).map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next_due).min();
             let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
-            all_bounds.queues.insert(queue.clone(), reply.bounds(now, known, sweeps));
+            let new = reply.bounds(now, known, sent[index].changes, sweeps);
+            all_bounds.queues.insert(queue.clone(), new);
         }
         jobs.sort_by_key(|(index, due, seq, _)| (*index, *due, *seq));
         claimed.jobs = jobs.into_iter().map(|(.., leased)| leased).collect();
@@ -171,14 +181,18 @@ impl Store {
         let leases: Vec<i64> =
             wants.iter().map(|want| params::millis(want.lease_for).max(1)).collect();
         let (total, worker) = (params::count(limit), params::text(worker));
-        let (from_at, from_seq): (Vec<i64>, Vec<i64>) =
-            bounds.iter().map(|bounds| bounds.waiting).unzip();
-        let from_expired: Vec<i64> = bounds.iter().map(|bounds| bounds.expired).collect();
+        let from_at: Vec<Option<i64>> =
+            bounds.iter().map(|bounds| bounds.waiting.map(|(at, _)| at)).collect();
+        let from_seq: Vec<i64> =
+            bounds.iter().map(|bounds| bounds.waiting.map_or(0, |(_, seq)| seq)).collect();
+        let from_expired: Vec<Option<i64>> = bounds.iter().map(|bounds| bounds.expired).collect();
         let from_expiry: Vec<i64> = bounds.iter().map(|bounds| bounds.expiry).collect();
-        let rewinds: Vec<Option<i64>> = bounds.iter().map(|bounds| bounds.rewinds).collect();
+        let last_rewinds: Vec<Option<i64>> =
+            bounds.iter().map(|bounds| bounds.last_rewind).collect();
+        let rewinds: Vec<i64> = bounds.iter().map(|bounds| bounds.rewinds).collect();
         self.query(
             Effect::Reads,
-            "SELECT * FROM dq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            "SELECT * FROM dq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             &[
                 (&queues, Type::TEXT_ARRAY),
                 (&maxes, Type::INT4_ARRAY),
@@ -189,6 +203,7 @@ impl Store {
                 (&from_seq, Type::INT8_ARRAY),
                 (&from_expired, Type::INT8_ARRAY),
                 (&from_expiry, Type::INT8_ARRAY),
+                (&last_rewinds, Type::INT8_ARRAY),
                 (&rewinds, Type::INT8_ARRAY),
             ],
         )
@@ -199,6 +214,7 @@ impl Store {
     pub(crate) fn note_expiry(&self, queue: &QueueName, until: i64) {
         if let Some(bounds) = lock(&self.bounds).queues.get_mut(queue) {
             bounds.expiry = bounds.expiry.min(until);
+            bounds.changes += 1;
         }
     }
 

@@ -21,21 +21,24 @@ const FOLD_INTERVAL: Duration = Duration::from_secs(60);
 /// A floor follows the bound by this many milliseconds, so that it is rarely written.
 const FLOOR_LAG: i64 = 60_000;
 
-/// Runs until the task is aborted. Calls the store only after jobs have ended or floors are outdated.
+/// Runs until the task is aborted.
 pub(crate) async fn run(store: Arc<Store>) {
     let mut folded = Instant::now();
-    let mut tallied = false;
     let mut trimmed_to = HashMap::new();
     let mut floors = HashMap::new();
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let ended = std::mem::take(&mut *lock(&store.ended));
-        tallied |= !ended.is_empty();
+        let mut ended = std::mem::take(&mut *lock(&store.ended));
+        let folds = folded.elapsed() >= FOLD_INTERVAL;
+        if folds {
+            // Other programs end jobs, too.
+            ended.extend(lock(&store.bounds).queues.keys().cloned());
+        }
         let mut maintained = trim(&store, ended, &mut trimmed_to).await;
-        if tallied && folded.elapsed() >= FOLD_INTERVAL {
+        if folds {
             maintained =
                 maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
-            (folded, tallied) = (Instant::now(), false);
+            folded = Instant::now();
             // A job may have ended before these times in a transaction that was committed later.
             trimmed_to.clear();
         }
@@ -73,21 +76,28 @@ async fn trim(
 }
 
 async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Result<()> {
-    let (mut queues, mut raised, mut rewinds) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut queues, mut raised) = (Vec::new(), Vec::new());
+    let (mut expired, mut rewinds) = (Vec::new(), Vec::new());
     for (queue, bounds) in &lock(&store.bounds).queues {
-        let floor = bounds.waiting.0.saturating_sub(FLOOR_LAG);
+        let Some((waiting, _)) = bounds.waiting else { continue };
+        let floor = waiting.saturating_sub(FLOOR_LAG);
         let known = floors.get(queue).copied().unwrap_or(i64::MIN);
         if floor > known.saturating_add(FLOOR_LAG) {
             floors.insert(queue.clone(), floor);
             queues.push(queue.as_str().to_owned());
             raised.push(floor);
-            rewinds.push(bounds.rewinds);
+            expired.push(bounds.expired.map(|at| at.saturating_sub(FLOOR_LAG)));
+            rewinds.push(bounds.last_rewind);
         }
     }
     if queues.is_empty() {
         return Ok(());
     }
-    let params: [Param<'_>; 3] =
-        [(&queues, Type::TEXT_ARRAY), (&raised, Type::INT8_ARRAY), (&rewinds, Type::INT8_ARRAY)];
-    store.change("SELECT dq.raise_floors($1, $2, $3)", &params).await.map(drop)
+    let params: [Param<'_>; 4] = [
+        (&queues, Type::TEXT_ARRAY),
+        (&raised, Type::INT8_ARRAY),
+        (&expired, Type::INT8_ARRAY),
+        (&rewinds, Type::INT8_ARRAY),
+    ];
+    store.change("SELECT dq.raise_floors($1, $2, $3, $4)", &params).await.map(drop)
 }

@@ -17,7 +17,7 @@ pub(crate) fn job_id(id: Uuid) -> JobId {
 pub(crate) fn due(due: Due) -> (i64, bool) {
     match due {
         Due::At(at) => (at.as_millis(), false),
-        Due::After(delay) => (millis(delay), true),
+        Due::After(delay) => (millis(delay.saturating_add(Duration::from_nanos(999_999))), true),
     }
 }
 

@@ -33,8 +33,12 @@ impl Store {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        let sql = in_schema(&self.schema, sql);
+        let sql = self.in_schema(sql);
         self.pool.query(Statement { sql: &sql, effect }, params).await
+    }
+
+    pub(crate) fn in_schema<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        in_schema(&self.schema, sql)
     }
 
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {

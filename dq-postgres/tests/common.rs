@@ -17,7 +17,12 @@ static ENTROPY: LazyLock<Entropy> = LazyLock::new(Entropy::from_os);
 
 /// Connects to a URL, with a timeout longer than any call takes on a busy machine, without a history.
 pub(crate) async fn connect(url: &str) -> PostgresBackend {
+    connect_schema(url, "dq").await
+}
+
+pub(crate) async fn connect_schema(url: &str, schema: &str) -> PostgresBackend {
     let mut config = PostgresConfig::new(url);
+    config.schema = schema.to_owned();
     config.response_timeout = Duration::from_secs(60);
     let environment = Environment::default().history(HistoryLimits::all(HistoryLimit::OFF));
     PostgresBackend::connect(&config, &environment).await.unwrap()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dq_core::{Backend, Timestamp, Verdict};
 use dq_postgres::PostgresBackend;
 
-use crate::common::{claim, client, connect, database, job, settle};
+use crate::common::{claim, client, connect, connect_schema, database, job, settle};
 
 const JOBS: usize = 100_000;
 
@@ -51,7 +51,7 @@ async fn jobs_pass_as_quickly_under_an_old_snapshot() {
     for _ in 0..(JOBS - COMPARED * BATCH) / BATCH {
         round(&used).await;
     }
-    let fresh = connect(&format!("{url}?schema=fresh")).await;
+    let fresh = connect_schema(&url, "fresh").await;
     store(&fresh, COMPARED * BATCH).await;
     let (mut used_times, mut fresh_times) = (Vec::new(), Vec::new());
     for _ in 0..COMPARED {

@@ -16,7 +16,7 @@ const CALLS: [&str; 10] = [
      FROM FOUND",
     "SELECT dq.claim(ARRAY['orders', 'others'], ARRAY[5, 5], ARRAY[1000, 1000], 10, 'test', \
      ARRAY[0, 0]::bigint[], ARRAY[0, 0]::bigint[], ARRAY[0, 0]::bigint[], ARRAY[0, 0]::bigint[], \
-     ARRAY[0, 0]::bigint[])",
+     ARRAY[0, 0]::bigint[], ARRAY[1, 1]::bigint[])",
     "SELECT dq.renew(ARRAY[id], ARRAY[1], ARRAY[1000]) FROM FOUND",
     "SELECT dq.settle(ARRAY[id, id], ARRAY[1, 1], ARRAY[0, 2], ARRAY[0, 0]::bigint[], \
      ARRAY[true, true], ARRAY[true, true], ARRAY['', ''], ARRAY[null, null], \

@@ -99,7 +99,7 @@ async fn maintenance_needs_no_other_rights() {
         "dq.fold_tally()",
         "dq.trim_history('q', 0)",
         "dq.remove_pins('q')",
-        "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[0::bigint])",
+        "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[0::bigint])",
         "dq.limit_histories(10, 60000, ARRAY['q'], ARRAY[5], ARRAY[60000::bigint])",
     ] {
         postgres.psql(&as_runner, &format!("SELECT {function}")).unwrap();

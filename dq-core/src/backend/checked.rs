@@ -12,6 +12,7 @@ use super::layer::Layer;
 use super::operate::{OperateReport, Operation};
 use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
 use super::settle::{Settled, Settlement, Verdict};
+use super::statement::SqlStatement;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::model::{JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp};
@@ -102,6 +103,12 @@ impl Layer for Checked {
         self.validate(&jobs)?;
         jobs.iter_mut().for_each(envelope::escape_payload);
         self.backend.schedule(jobs).await
+    }
+
+    fn schedule_statement(&self, mut jobs: Vec<NewJob>) -> Result<SqlStatement> {
+        self.validate(&jobs)?;
+        jobs.iter_mut().for_each(envelope::escape_payload);
+        self.backend.schedule_statement(jobs)
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {

@@ -8,11 +8,12 @@ use async_trait::async_trait;
 
 use super::capability::Capabilities;
 use super::check::Finding;
-use super::claim::{ClaimParams, Claimed, Renewal, Renewed};
+use super::claim::{ClaimParams, Claimed, Lease, Renewal, Renewed};
 use super::inspect::{Announced, Announcement, BrowseParams, Page, QueueStats};
 use super::operate::{OperateReport, Operation};
 use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
 use super::settle::{Settled, Settlement};
+use super::statement::SqlStatement;
 use super::wakeup::Wakeups;
 use crate::error::{Error, Result};
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
@@ -217,6 +218,23 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// Requires [`Capabilities::registry`]; `Unsupported` by default.
     async fn runners(&self) -> Result<Vec<Announced>> {
         Err(Error::unsupported(self.name(), "announcements of runners").operation("runners"))
+    }
+
+    /// Returns a statement that stores jobs in the caller's own transaction.
+    ///
+    /// Behaviour: executed and committed, it has the effect of [`schedule`](Self::schedule). The
+    /// commit wakes listeners. `Unsupported` by default.
+    fn schedule_statement(&self, jobs: Vec<NewJob>) -> Result<SqlStatement> {
+        let _ = jobs;
+        Err(Error::unsupported(self.name(), "SQL statements").operation("schedule"))
+    }
+
+    /// Returns a statement that ends a lease in the caller's own transaction, as `Done`.
+    ///
+    /// Behaviour: the statement fails if the lease is lost. `Unsupported` by default.
+    fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
+        let _ = lease;
+        Err(Error::unsupported(self.name(), "SQL statements").operation("settle"))
     }
 
     /// Checks the store's versions, settings and clock skew.

@@ -7,12 +7,13 @@ use async_trait::async_trait;
 
 use super::capability::Capabilities;
 use super::check::Finding;
-use super::claim::{ClaimParams, Claimed, Renewal, Renewed};
+use super::claim::{ClaimParams, Claimed, Lease, Renewal, Renewed};
 use super::contract::Backend;
 use super::inspect::{Announced, Announcement, BrowseParams, Page, QueueStats};
 use super::operate::{OperateReport, Operation};
 use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
 use super::settle::{Settled, Settlement};
+use super::statement::SqlStatement;
 use super::wakeup::Wakeups;
 use crate::error::Result;
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
@@ -81,6 +82,16 @@ macro_rules! layer {
                 }
             )*
 
+            /// See [`Backend::schedule_statement`].
+            fn schedule_statement(&self, jobs: Vec<NewJob>) -> Result<SqlStatement> {
+                self.inner().schedule_statement(jobs)
+            }
+
+            /// See [`Backend::done_statement`].
+            fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
+                self.inner().done_statement(lease)
+            }
+
             /// See [`Backend::check`].
             async fn check(&self) -> Vec<Finding> {
                 self.inner().check().await
@@ -107,6 +118,14 @@ macro_rules! layer {
 
             fn claim_ahead(&self) -> Duration {
                 Layer::claim_ahead(self)
+            }
+
+            fn schedule_statement(&self, jobs: Vec<NewJob>) -> Result<SqlStatement> {
+                Layer::schedule_statement(self, jobs)
+            }
+
+            fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
+                Layer::done_statement(self, lease)
             }
 
             fn wrapped(&self) -> Option<&dyn Backend> {

@@ -2,6 +2,7 @@
 //!
 //! A store implements [`Backend`], whose documentation is the contract. Most other types are its
 //! arguments and results, except:
+//! - [`SqlStatement`], for your own transaction;
 //! - [`Checked`], which validates input;
 //! - [`Layer`], which wraps another backend;
 //! - [`Listeners`], [`Waker`] and [`Wakeups`], which deliver hints within a process.
@@ -17,6 +18,7 @@ mod layer;
 mod operate;
 mod schedule;
 mod settle;
+mod statement;
 mod wakeup;
 
 pub use capability::Capabilities;
@@ -31,4 +33,5 @@ pub use layer::Layer;
 pub use operate::{OperateReport, Operation};
 pub use schedule::{Cancelled, Receipt, Reschedule, Rescheduled, Scheduled};
 pub use settle::{Settled, Settlement, Verdict};
+pub use statement::SqlStatement;
 pub use wakeup::{Hint, Listeners, Waker, Wakeups};

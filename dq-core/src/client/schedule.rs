@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::shared::ClientShared;
 use super::stores::single;
 use super::target::IntoKey;
-use crate::backend::Scheduled;
+use crate::backend::{Scheduled, SqlStatement};
 use crate::error::{Error, Result};
 use crate::model::{Due, Headers, JobId, NewJob, OnConflict, OnRunning, QueueName, Timestamp};
 
@@ -177,6 +177,27 @@ impl Schedule {
         Ok(job)
     }
 
+    /// Returns an SQL statement that schedules the job in your own transaction.
+    ///
+    /// Execute it with your driver, with [`argument`](SqlStatement::argument) as its only parameter.
+    /// The job exists if and only if your transaction commits, and the commit wakes the runners.
+    ///
+    /// ```ignore
+    /// let job = dq.schedule::<ORDER_TIMEOUT>(order).after(15.minutes()).key(order.id);
+    /// let job = job.statement()?;
+    /// sqlx::query(job.sql()).bind(job.argument()).execute(&mut *tx).await?;
+    /// ```
+    ///
+    /// A delay begins when the statement is executed on PostgreSQL, and now on SQLite.
+    ///
+    /// # Errors
+    /// As [`Self::into_job`]; `InvalidInput` for a job over the [`Limits`](crate::Limits);
+    /// `Unsupported` for a store without SQL, or a policy that its statement lacks.
+    pub fn statement(self) -> Result<SqlStatement> {
+        let client = Arc::clone(&self.client);
+        client.stores.schedule_statement(vec![self.into_job()?])
+    }
+
     fn with(mut self, change: impl FnOnce(&mut NewJob)) -> Self {
         if let Ok(job) = &mut self.job {
             change(job);
@@ -247,6 +268,14 @@ impl ScheduleMany {
             client: Arc::clone(client),
             jobs: jobs.into_iter().map(Schedule::into_job).collect(),
         }
+    }
+
+    /// Returns an SQL statement that schedules all jobs; see [`Schedule::statement`].
+    ///
+    /// # Errors
+    /// As [`Schedule::statement`].
+    pub fn statement(self) -> Result<SqlStatement> {
+        self.client.stores.schedule_statement(self.jobs?)
     }
 }
 

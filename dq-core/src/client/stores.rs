@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::backend::{
     Backend, Cancelled, Checked, Operation, QueueStats, Receipt, Reschedule, Rescheduled,
-    Scheduled, Totals,
+    Scheduled, SqlStatement, Totals,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobRef, JobState, JobView, NewJob, OnRunning, QueueName, Timestamp};
@@ -22,6 +22,11 @@ const SCHEDULE_ATTEMPTS: usize = 3;
 
 /// Jobs in one call that changes many.
 const JOBS_PER_CALL: usize = 1_000;
+
+fn refuse_reserved(jobs: &[NewJob]) -> Result<()> {
+    let checked = jobs.iter().try_for_each(|job| job.queue.refuse_reserved());
+    checked.map_err(|error| error.operation("schedule"))
+}
 
 /// A client's stores.
 #[derive(Debug)]
@@ -36,10 +41,14 @@ impl Stores {
     }
 
     pub(crate) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        for job in &jobs {
-            job.queue.refuse_reserved().map_err(|error| error.operation("schedule"))?;
-        }
+        refuse_reserved(&jobs)?;
         self.schedule_anywhere(jobs).await
+    }
+
+    /// Ignores drained stores: their jobs with the same keys stay.
+    pub(crate) fn schedule_statement(&self, jobs: Vec<NewJob>) -> Result<SqlStatement> {
+        refuse_reserved(&jobs)?;
+        self.main.schedule_statement(jobs)
     }
 
     /// Schedules jobs in any queue, also a reserved one.

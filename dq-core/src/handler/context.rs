@@ -1,6 +1,7 @@
 //! The context of a handler's run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::StateMap;
 use super::thread::HandlerThread;
-use crate::backend::{FencingToken, LeasedJob};
+use crate::backend::{Backend, FencingToken, LeasedJob, SqlStatement};
 use crate::clock::Clock;
+use crate::error::{Error, Result};
 use crate::model::{Headers, Job, JobId, JobKey, QueueName, Timestamp};
 
 /// A handler's run: the job, its lease, and the runner. Cheap to clone.
@@ -42,6 +44,10 @@ pub struct RunContext {
     pub steps: u32,
     /// The runner's name.
     pub worker: Arc<str>,
+    /// The job's store; `None` in unit tests.
+    pub store: Option<Arc<dyn Backend>>,
+    /// Whether the handler may end the job itself, by [`JobContext::done_statement`].
+    pub may_end_job: Arc<AtomicBool>,
 }
 
 impl JobContext {
@@ -136,6 +142,38 @@ impl JobContext {
     /// handler that lost its lease unnoticed cannot overwrite newer data.
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.leased.token
+    }
+
+    /// Returns an SQL statement that ends the job in your own transaction, as [`Outcome::Done`] does.
+    ///
+    /// Your changes and the job's end are then committed together: the changes happen exactly once.
+    /// If the lease is lost, the statement fails, and so does your transaction. Return
+    /// [`Outcome::Done`] after the commit, and an error if it failed.
+    ///
+    /// From this call on, a lost lease no longer cancels the run, because the store cannot tell it
+    /// from a job that you have ended.
+    ///
+    /// ```ignore
+    /// let done = context.done_statement()?;
+    /// sqlx::query(done.sql()).bind(done.argument()).execute(&mut *tx).await?;
+    /// tx.commit().await?;
+    /// ```
+    ///
+    /// [`Outcome::Done`]: crate::Outcome::Done
+    ///
+    /// # Errors
+    /// `Unsupported` for a store without SQL, and in a unit test without a store.
+    pub fn done_statement(&self) -> Result<SqlStatement> {
+        const OPERATION: &str = "done_statement";
+        let run = &self.inner.run;
+        let store = run.store.as_ref().ok_or_else(|| {
+            Error::unsupported("test context", "ending jobs").operation(OPERATION)
+        })?;
+        let statement = store
+            .done_statement(&self.inner.leased.lease())
+            .map_err(|error| error.operation(OPERATION))?;
+        run.may_end_job.store(true, Ordering::Relaxed);
+        Ok(statement)
     }
 
     /// Returns a value from the runner's `.state(value)`, or its [`Dq`](crate::Dq).

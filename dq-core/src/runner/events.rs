@@ -90,8 +90,8 @@ pub enum Event<'a> {
         verdict: &'a Verdict,
         /// Whether the store accepted it.
         settled: Settled,
-        /// An earlier call may have taken effect although its answer was lost. `LostLease` may
-        /// then mean that.
+        /// An earlier call may have taken effect although its answer was lost, or the handler may
+        /// have ended the job itself. `LostLease` may then mean that.
         repeated: bool,
     },
     /// Leases were renewed.

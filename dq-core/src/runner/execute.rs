@@ -1,6 +1,7 @@
 //! Executes one handler with middleware, tracing span and events.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,7 @@ pub(super) async fn execute(
     if let Late::Ends(verdict) = late::apply(context, served, &leased, start, &signals).await {
         return verdict;
     }
-    let job = job_context(runner, served, leased, start, signals.cancelled);
+    let job = job_context(context, served, leased, start, &signals);
     let trace = TraceContext::from_headers(job.headers());
     let span = span(&job, trace);
     let run = async {
@@ -100,21 +101,24 @@ fn verdict_before_run(
 }
 
 fn job_context(
-    runner: &RunnerShared,
+    context: &StoreContext,
     served: &ServedQueue,
     leased: LeasedJob,
     start: Start,
-    cancelled: CancellationToken,
+    signals: &RunSignals,
 ) -> JobContext {
+    let runner = &context.runner;
     let max_attempts = leased.job.max_attempts.unwrap_or(served.policy.max_attempts);
     let run = RunContext {
         state: runner.state.clone(),
-        cancelled,
+        cancelled: signals.cancelled.clone(),
         clock: runner.clock().clone(),
         started: start.started,
         max_attempts,
         steps: u32::try_from(served.handler.escalation.steps.len()).unwrap_or(u32::MAX),
         worker: runner.name.clone(),
+        store: Some(context.store.clone()),
+        may_end_job: Arc::clone(&signals.may_end_job),
     };
     JobContext::new(leased, run)
 }

@@ -1,5 +1,6 @@
 //! The leases held by the runs of one store.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ struct TrackedLease {
     /// Fires when this runner gets another lease for the job.
     superseded: CancellationToken,
     run_ended: CancellationToken,
+    may_end_job: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -59,6 +61,7 @@ pub(super) struct LeaseGuard {
     run_ended: CancellationToken,
     /// The lease was lost, and the loss reported, before the run ended.
     pub(super) lost_in_run: bool,
+    may_end_job: Arc<AtomicBool>,
 }
 
 impl LeaseTracker {
@@ -76,6 +79,7 @@ impl LeaseTracker {
         sent_at: Duration,
     ) -> (LeaseGuard, Option<EarlierRun>) {
         let [lost, superseded, run_ended] = [(); 3].map(|()| CancellationToken::new());
+        let may_end_job = Arc::<AtomicBool>::default();
         let job = (lease.queue.clone(), lease.job);
         let tracked = TrackedLease {
             lease,
@@ -85,6 +89,7 @@ impl LeaseTracker {
             lost: lost.clone(),
             superseded: superseded.clone(),
             run_ended: run_ended.clone(),
+            may_end_job: Arc::clone(&may_end_job),
         };
         let mut state = self.lock();
         let number = state.next_number;
@@ -92,7 +97,15 @@ impl LeaseTracker {
         let earlier = state.by_job.insert(job, number).and_then(|earlier| state.supersede(earlier));
         state.leases.insert(number, tracked);
         let tracker = Arc::clone(self);
-        let guard = LeaseGuard { tracker, number, lost, superseded, run_ended, lost_in_run: false };
+        let guard = LeaseGuard {
+            tracker,
+            number,
+            lost,
+            superseded,
+            run_ended,
+            lost_in_run: false,
+            may_end_job,
+        };
         (guard, earlier)
     }
 
@@ -128,10 +141,15 @@ impl LeaseTracker {
     }
 
     /// Marks a lease as lost, which cancels its run. Returns `None` if no run was cancelled: the
-    /// lease was already marked or is untracked, or its run has ended. The settle loop reports
-    /// leases lost after their run.
+    /// lease was already marked or is untracked, its run has ended, or its handler may have ended
+    /// the job. The settle loop reports leases lost after their run.
     pub(super) fn mark_lost(&self, number: LeaseNumber) -> Option<Lease> {
-        self.lock().mark_lost(number)
+        let state = self.lock();
+        let tracked = state.leases.get(&number)?;
+        if tracked.may_end_job.load(Ordering::Relaxed) {
+            return None;
+        }
+        state.mark_lost(number)
     }
 
     pub(super) fn expired(&self, now: Duration) -> Vec<LeaseNumber> {
@@ -162,6 +180,15 @@ impl State {
 }
 
 impl LeaseGuard {
+    /// Set by a handler that may have ended the job in its own transaction.
+    pub(super) fn may_end_job(&self) -> &Arc<AtomicBool> {
+        &self.may_end_job
+    }
+
+    pub(super) fn may_have_ended_job(&self) -> bool {
+        self.may_end_job.load(Ordering::Relaxed)
+    }
+
     /// From now on, [`LeaseTracker::mark_lost`] does not report the loss; the settle loop does.
     pub(super) fn end_run(&mut self) {
         // The lock orders this with a simultaneous loss, so that the loss is reported once.

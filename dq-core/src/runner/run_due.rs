@@ -90,7 +90,8 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
     let ClaimedJob { served, leased, now, sent_at } = claimed;
     let lease = leased.lease();
     if context.leases.clock.now() >= sent_at + served.policy.lease {
-        settle(context, Settlement::new(lease, Verdict::Release { started: false })).await?;
+        let release = Settlement::new(lease, Verdict::Release { started: false });
+        settle(context, release, false).await?;
         return Err(Error::new(ErrorKind::Unavailable, EXPIRED_IN_CLAIM)
             .remedy("set a longer `lease` if the store is slow; if the clock has jumped, run again")
             .operation("claim"));
@@ -100,6 +101,7 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
         cancelled: guard.lost.child_token(),
         // No job is claimed while another runs.
         superseded: CancellationToken::new(),
+        may_end_job: Arc::clone(guard.may_end_job()),
     };
     let start = Start { started: now, waited_for_slot: false };
     let verdict = tokio::select! {
@@ -108,17 +110,19 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
         never = renew::run(Arc::clone(context)) => match never {},
     };
     match verdict {
-        Some(verdict) => settle(context, Settlement::new(lease, verdict)).await,
+        Some(verdict) => {
+            settle(context, Settlement::new(lease, verdict), guard.may_have_ended_job()).await
+        }
         None => Ok(()),
     }
 }
 
-async fn settle(context: &StoreContext, settlement: Settlement) -> Result<()> {
+async fn settle(context: &StoreContext, settlement: Settlement, repeated: bool) -> Result<()> {
     let runner = &context.runner;
     let settlements = [settlement];
     let settle = context.store.settle(&settlements);
     for result in runner.call("settle", settle).await? {
-        report_settled(runner, &settlements[0], result, false);
+        report_settled(runner, &settlements[0], result, repeated);
     }
     Ok(())
 }

@@ -60,8 +60,9 @@ async fn settle(
     while !settlements.is_empty() {
         match runner.call("settle", store.settle(&settlements)).await {
             Ok(results) => {
-                for (settlement, result) in settlements.iter().zip(results) {
-                    report_settled(runner, settlement, result, outcome_unknown);
+                for ((settlement, lease), result) in settlements.iter().zip(&leases).zip(results) {
+                    let may_have_ended = lease.as_ref().is_some_and(LeaseGuard::may_have_ended_job);
+                    report_settled(runner, settlement, result, outcome_unknown || may_have_ended);
                 }
                 break;
             }

@@ -1,5 +1,6 @@
 //! The state shared by the loops of one store, and the reports that several of them make.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
@@ -48,6 +49,8 @@ pub(super) struct RunSignals {
     /// Fires when the runner gets another lease for the job: the store would ignore this run's
     /// result.
     pub(super) superseded: CancellationToken,
+    /// See [`LeaseGuard::may_end_job`].
+    pub(super) may_end_job: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]

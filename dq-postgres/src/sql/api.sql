@@ -56,6 +56,11 @@ CREATE OR REPLACE FUNCTION dq.new_id() RETURNS uuid LANGUAGE sql AS $$
         'hex')::uuid
 $$;
 
+-- The name of an outcome.
+CREATE OR REPLACE FUNCTION dq.outcome_name(outcome integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT (ARRAY['created', 'replaced', 'kept', 'already_running', 'ended'])[outcome + 1]
+$$;
+
 -- Schedules a job in the caller's transaction: it exists if that commits, and a runner then wakes.
 --
 -- - `payload`: what the handler gets.
@@ -95,8 +100,7 @@ BEGIN
         ARRAY[false], ARRAY[policy], ARRAY[on_running = 'detach'],
         ARRAY[nullif(ceil(extract(epoch FROM remember) * 1000)::bigint, 0)], ARRAY[max_attempts],
         ARRAY[headers::text], ARRAY[convert_to(payload::text, 'UTF8')]);
-    outcome := (ARRAY['created', 'replaced', 'kept', 'already_running', 'ended'])
-        [stored.outcomes[1] + 1];
+    outcome := dq.outcome_name(stored.outcomes[1]);
     job_id := stored.receipt_ids[1];
     job_due := dq.from_ms(stored.receipt_dues[1]);
 END $$;
@@ -173,4 +177,45 @@ BEGIN
         WHERE j.q = queue_id
             AND ((j.id = wanted_id AND j.state < 4) OR (j.key = wanted_key AND j.state < 2))
             AND (j.state < 3 OR dq.in_history(j.q, j.at, j.seq, t));
+END $$;
+
+-- Stores jobs for a statement from Rust. `SqlStatement` describes their form.
+CREATE OR REPLACE FUNCTION dq.schedule_jobs(jobs text)
+RETURNS TABLE (outcome text, job_id uuid, job_due timestamptz) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    stored record;
+BEGIN
+    SELECT result.* INTO stored FROM (
+        SELECT array_agg(id) AS ids, array_agg(queue) AS queues, array_agg(key) AS keys,
+            array_agg(due) AS times, array_agg(is_delay) AS are_delays,
+            array_agg(array_position(ARRAY['keep', 'replace', 'earliest', 'latest'], on_conflict) - 1)
+                AS policies,
+            array_agg(on_running = 'detach') AS detaches,
+            array_agg(nullif(remember, 0)) AS pin_times, array_agg(max_attempts) AS limits,
+            array_agg(nullif(headers, '{}')) AS all_headers,
+            array_agg(decode(payload, 'hex')) AS payloads
+        FROM jsonb_to_recordset(jobs::jsonb) AS job (
+            id uuid, queue text, key text, due bigint, is_delay boolean, on_conflict text,
+            on_running text, remember bigint, max_attempts bigint, headers text, payload text)
+    ) AS job, dq.store(ids, queues, keys, times, are_delays, policies, detaches, pin_times, limits,
+        all_headers, payloads) AS result
+    WHERE ids IS NOT NULL;
+    RETURN QUERY SELECT dq.outcome_name(outcome), id, dq.from_ms(due)
+        FROM unnest(stored.outcomes, stored.receipt_ids, stored.receipt_dues)
+            AS item (outcome, id, due);
+END $$;
+
+-- Ends a lease as done, for a statement from Rust: fails if the lease is lost, so that the caller's
+-- transaction does, too. `SqlStatement` describes the lease's form.
+CREATE OR REPLACE FUNCTION dq.done(lease text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    job_id uuid := lease::jsonb ->> 'id';
+    job_token bigint := lease::jsonb ->> 'token';
+BEGIN
+    IF dq.settle(ARRAY[job_id], ARRAY[job_token], '{0}', '{0}', '{f}', '{f}', '{NULL}', '{NULL}',
+        ARRAY[NULL::bytea]) = '{}'
+    THEN
+        RAISE 'dq: the lease of job % is lost', job_id USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
 END $$;

@@ -1,24 +1,25 @@
 -- Leases due jobs of each queue, up to `total` in all.
 --
--- The `from_…` arguments are bounds for each queue, from the caller's earlier claims: no job waits below
--- (`from_at`, `from_seq`) unless `seen_rewinds` is outdated, and not null; no lease expires before
--- `from_expired`; and none expires between now and `from_expiry`.
+-- The other arguments are bounds for each queue, from the caller's earlier claims: no job waits below
+-- (`from_at`, `from_seq`), unless `rewind` has it, after the row `from_rewind` and `seen_rewinds` others; no
+-- lease expires before `from_expired`; and none expires between now and `from_expiry`. A new process
+-- passes null, and begins at the queue's floors.
 --
 -- Returns a row for each leased job, one without id for each queue that is not paused, and last one with
 -- `now` only. A queue's row says:
 -- - `next_at`, `next_seq`: its first waiting job;
 -- - `next_expired`, `expired_due`: the first expired lease that is left, and when its job was due;
 -- - `next_expiry`: when the next lease expires;
--- - `rewinds`: to pass as `seen_rewinds` next time.
+-- - `last_rewind`, `rewinds`: to pass as `from_rewind` and `seen_rewinds` next time.
 CREATE OR REPLACE FUNCTION dq.claim(
     queues text[], maxes integer[], lease_times bigint[], total integer, holder text,
     from_at bigint[], from_seq bigint[], from_expired bigint[], from_expiry bigint[],
-    seen_rewinds bigint[]
+    from_rewind bigint[], seen_rewinds bigint[]
 ) RETURNS TABLE (
     want integer, id uuid, seq bigint, key text, due bigint, first_due bigint, created bigint,
     attempts integer, deliveries integer, losses integer, max_attempts bigint, headers text,
     payload bytea, token bigint, until bigint, next_at bigint, next_seq bigint, next_expired bigint,
-    expired_due bigint, next_expiry bigint, rewinds bigint, now bigint
+    expired_due bigint, next_expiry bigint, last_rewind bigint, rewinds bigint, now bigint
 ) LANGUAGE plpgsql {planned} AS $$
 #variable_conflict use_column
 DECLARE
@@ -28,18 +29,27 @@ DECLARE
     wanted dq.queue;
     first_at bigint;
     first_seq bigint;
+    first_expired bigint;
+    rewound record;
     picked uuid[];
 BEGIN
     FOR i IN 1..cardinality(queues) LOOP
         SELECT * INTO wanted FROM dq.queue WHERE name = queues[i];
         CONTINUE WHEN NOT FOUND OR wanted.paused;
-        IF coalesce(wanted.rewinds = seen_rewinds[i], true) THEN
-            first_at := from_at[i];
-            first_seq := from_seq[i];
-        ELSE
-            first_at := wanted.floor;
+        first_at := coalesce(from_at[i], wanted.floor);
+        first_seq := from_seq[i];
+        first_expired := coalesce(from_expired[i], wanted.expired_floor);
+        last_rewind := coalesce(from_rewind[i], wanted.rewound);
+        -- A transaction may commit some time after it took its number.
+        SELECT count(*) AS rows, min(r.at) AS at, max(r.n) FILTER (WHERE r.t < t - 500) AS last,
+                count(*) FILTER (WHERE r.t >= t - 500) AS recent
+            INTO rewound FROM dq.rewind r WHERE r.q = wanted.q AND r.n > last_rewind;
+        IF rewound.rows <> seen_rewinds[i] AND rewound.at <= first_at THEN
+            first_at := rewound.at;
             first_seq := 0;
         END IF;
+        last_rewind := coalesce(rewound.last, last_rewind);
+        rewinds := rewound.recent;
         most := least(maxes[i], remaining);
         IF most > 0 THEN
             picked := ARRAY(
@@ -56,7 +66,7 @@ BEGIN
                             SELECT first.id FROM (
                                 SELECT e.id, e.due, e.seq FROM dq.job e
                                 WHERE e.q = wanted.q AND e.state = 1 AND e.at <= t
-                                    AND e.at >= from_expired[i]
+                                    AND e.at >= first_expired
                                 ORDER BY e.at LIMIT 10000) AS first
                             ORDER BY first.due, first.seq LIMIT most))
                         FOR UPDATE SKIP LOCKED) AS expired
@@ -71,21 +81,20 @@ BEGIN
                     RETURNING i, j.id, j.seq, j.key, j.due, j.first_due, j.created, j.attempts,
                         j.deliveries, j.losses, j.max_attempts, j.headers, j.payload, j.token,
                         j.at, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-                        NULL::bigint, NULL::bigint;
+                        NULL::bigint, NULL::bigint, NULL::bigint;
             END IF;
         END IF;
         SELECT j.at, j.seq INTO next_at, next_seq FROM dq.job j
             WHERE j.q = wanted.q AND j.state = 0 AND (j.at, j.seq) >= (first_at, first_seq)
             ORDER BY j.at, j.seq LIMIT 1;
         SELECT j.at, j.due INTO next_expired, expired_due FROM dq.job j
-            WHERE j.q = wanted.q AND j.state = 1 AND j.at <= t AND j.at >= from_expired[i]
+            WHERE j.q = wanted.q AND j.state = 1 AND j.at <= t AND j.at >= first_expired
             ORDER BY j.at LIMIT 1;
         SELECT j.at INTO next_expiry FROM dq.job j
             WHERE j.q = wanted.q AND j.state = 1 AND j.at > t
                 AND j.at >= least(from_expiry[i], t + lease_times[i])
             ORDER BY j.at LIMIT 1;
         want := i;
-        rewinds := wanted.rewinds;
         RETURN NEXT;
     END LOOP;
     want := NULL;

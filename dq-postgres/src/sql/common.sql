@@ -49,21 +49,21 @@ CREATE OR REPLACE FUNCTION dq.announce_due(queue_id integer, due_at bigint, t bi
 LANGUAGE plpgsql AS $$
 BEGIN
     IF due_at < t - 50 THEN
-        UPDATE dq.queue SET rewinds = rewinds + 1, floor = least(floor, due_at) WHERE q = queue_id;
+        INSERT INTO dq.rewind (q, at, t) VALUES (queue_id, due_at, dq.now_ms());
     END IF;
     IF due_at < t + 1500 THEN
         PERFORM dq.hint(bucket) FROM dq.queue WHERE q = queue_id;
     END IF;
 END $$;
 
--- The same for jobs, queue by queue in one order, because each may lock its queue until the commit.
+-- The same for jobs.
 CREATE OR REPLACE FUNCTION dq.announce_jobs(ids uuid[], t bigint) RETURNS void
 LANGUAGE plpgsql {planned} AS $$
 DECLARE
     first record;
 BEGIN
     FOR first IN
-        SELECT q, min(at) AS due FROM dq.job WHERE id = ANY (ids) GROUP BY q ORDER BY q
+        SELECT q, min(at) AS due FROM dq.job WHERE id = ANY (ids) GROUP BY q
     LOOP
         PERFORM dq.announce_due(first.q, first.due, t);
     END LOOP;

@@ -61,13 +61,19 @@ BEGIN
         ORDER BY at, seq LIMIT 1000));
 END $$;
 
--- Raises queues' floors, unless a job has come to wait in the past meanwhile.
-CREATE OR REPLACE FUNCTION dq.raise_floors(queue_names text[], floors bigint[], seen_rewinds bigint[])
-RETURNS void LANGUAGE sql AS $$
-    UPDATE dq.queue SET floor = raised.floor
-        FROM unnest(queue_names, floors, seen_rewinds) AS raised (name, floor, rewinds)
-        WHERE queue.name = raised.name AND queue.rewinds = raised.rewinds
-            AND queue.floor < raised.floor;
+-- Raises queues' floors, and deletes old rows of `rewind`.
+CREATE OR REPLACE FUNCTION dq.raise_floors(
+    queue_names text[], floors bigint[], expired_floors bigint[], last_rewinds bigint[]
+) RETURNS void LANGUAGE sql AS $$
+    WITH raised AS (
+        UPDATE dq.queue SET floor = raised.floor, rewound = raised.rewound,
+            expired_floor = greatest(queue.expired_floor, raised.expired_floor)
+        FROM unnest(queue_names, floors, expired_floors, last_rewinds)
+            AS raised (name, floor, expired_floor, rewound)
+        WHERE queue.name = raised.name AND queue.floor < raised.floor
+        RETURNING q, raised.rewound)
+    DELETE FROM dq.rewind USING raised
+        WHERE rewind.q = raised.q AND rewind.n <= raised.rewound AND rewind.t < dq.now_ms() - 60000;
 $$;
 
 -- Sets history limits: the default, unless `default_max` is null, and those of single queues.

@@ -68,7 +68,7 @@ BEGIN
             SELECT q, min(due) AS due
             FROM unnest(queues, dues, outcomes) AS item (queue, due, outcome)
                 JOIN dq.queue ON queue.name = item.queue
-            WHERE outcome < 2 GROUP BY q ORDER BY q
+            WHERE outcome < 2 GROUP BY q
         LOOP
             PERFORM dq.announce_due(first.q, first.due, t);
         END LOOP;

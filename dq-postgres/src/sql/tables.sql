@@ -16,8 +16,8 @@ CREATE TABLE dq.meta (
 -- deleted.
 --
 -- An index entry of a job that was claimed or deleted stays while an old snapshot can see it. So claims
--- read from a bound on: no job waits below `floor`, where a new process begins. A job that comes to wait
--- in the past increments `rewinds` and lowers `floor`, and every process begins there again.
+-- read from bounds on: no job waits below `floor`, unless `rewind` has it, after the row `rewound`, and no
+-- lease expires before `expired_floor`. New processes begin there.
 CREATE TABLE dq.queue (
     q            integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name         text NOT NULL UNIQUE
@@ -26,8 +26,9 @@ CREATE TABLE dq.queue (
     paused       boolean NOT NULL DEFAULT false,
     history_max  integer,
     history_age  bigint,
-    rewinds      bigint NOT NULL DEFAULT 0,
     floor        bigint NOT NULL DEFAULT -9223372036854775808,
+    rewound      bigint NOT NULL DEFAULT 0,
+    expired_floor bigint NOT NULL DEFAULT -9223372036854775808,
     done         bigint NOT NULL DEFAULT 0,
     skipped      bigint NOT NULL DEFAULT 0,
     cancelled    bigint NOT NULL DEFAULT 0,
@@ -79,6 +80,17 @@ CREATE TABLE dq.job (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX job_at ON dq.job (q, state, at, seq);
 CREATE UNIQUE INDEX job_key ON dq.job (q, key) WHERE key IS NOT NULL AND state < 2;
+
+-- Jobs that came to wait in the past, perhaps below the bounds of claims. `at` is their first due time, and
+-- `t` when they came. `n` numbers the rows. Rows are inserted only, and deleted a minute later: nobody
+-- waits for another's transaction, and an old snapshot does not slow claims down.
+CREATE TABLE dq.rewind (
+    q  integer,
+    n  bigint DEFAULT nextval('dq.job_seq'),
+    at bigint NOT NULL,
+    t  bigint NOT NULL,
+    PRIMARY KEY (q, n)
+);
 
 -- How many jobs have left each queue, by ending. Each call inserts rows instead of updating the queue's,
 -- so that callers do not wait for each other; `fold_tally` adds them up.

@@ -96,6 +96,8 @@ impl TestContext {
                 started: now,
                 max_attempts: self.max_attempts,
                 worker: "test".into(),
+                store: None,
+                may_end_job: Arc::default(),
             },
         )
     }
