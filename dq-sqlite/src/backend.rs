@@ -16,9 +16,9 @@ use dq_core::config::{BackendConfig, Environment};
 use dq_core::sync::lock;
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
-    Finding, JobRef, JobView, NewJob, OperateReport, Operation, Page, QueueName, QueueStats,
-    Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp,
-    Verdict, Wakeups, Want,
+    Finding, JobRef, JobView, Lease, NewJob, OperateReport, Operation, Page, QueueName, QueueStats,
+    Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
+    SqlStatement, Timestamp, Verdict, Wakeups, Want,
 };
 use rusqlite::Connection;
 
@@ -189,6 +189,14 @@ impl Backend for SqliteBackend {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::all()
+    }
+
+    fn schedule_statement(&self, jobs: Vec<NewJob>) -> Result<SqlStatement> {
+        self.job_statement(jobs)
+    }
+
+    fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
+        Ok(self.lease_statement(lease))
     }
 
     async fn now(&self) -> Result<Timestamp> {

@@ -68,6 +68,7 @@ mod schedule_in;
 mod schema;
 mod settle;
 mod shared;
+mod statement;
 mod statements;
 mod store_file;
 mod task;

@@ -75,7 +75,7 @@ impl SqliteBackend {
     /// Returns [`SCHEDULE_SQL`] with this backend's table prefix.
     #[must_use]
     pub fn schedule_sql(&self) -> String {
-        SCHEDULE_SQL.replacen("dq_", &self.shared.config.table_prefix, 1)
+        self.with_prefix(SCHEDULE_SQL)
     }
 
     fn schedule_all(

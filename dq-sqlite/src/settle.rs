@@ -9,10 +9,14 @@ use crate::write_tx::{EndedLease, WriteTx};
 
 /// `LostLease` if the lease is no longer held.
 pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResult<Settled> {
+    let queue = &settlement.lease.queue;
     let Some((queue_id, seq, lease)) = end_lease(tx, &settlement.lease)? else {
+        // The handler may have ended the job itself, and so added to the history.
+        if let (Some(queue_id), Some(limit)) = (tx.find_queue(queue)?, tx.history.get(queue)) {
+            tx.ended().set_limit(queue_id, limit);
+        }
         return Ok(Settled::LostLease);
     };
-    let queue = &settlement.lease.queue;
     let end = |tx: &mut WriteTx<'_>, ending, reason| {
         let end = JobEnd { ending, reason, lease: Some(&lease) };
         end_job(tx, queue, queue_id, seq, JobTable::Live, end)

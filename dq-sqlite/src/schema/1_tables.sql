@@ -243,5 +243,42 @@ BEGIN
         WHERE EXISTS (SELECT 1 FROM {p}job WHERE seq = (SELECT seq + 1 FROM {p}meta));
 END;
 
+-- Ending a lease as done in plain SQL: insert the job's id and the lease's token into this view. With
+-- `history`, the job goes to the history. The insert fails if the lease is lost.
+CREATE VIEW {p}done_v1 (id, token, history) AS
+    SELECT job.id, lease.token, 0 FROM {p}lease AS lease JOIN {p}job AS job ON job.seq = lease.seq;
+
+CREATE TRIGGER {p}done_v1_insert INSTEAD OF INSERT ON {p}done_v1
+BEGIN
+    SELECT RAISE(ABORT, 'dq: the lease of the job is lost')
+        WHERE NOT EXISTS (
+            SELECT 1 FROM {p}job AS job JOIN {p}lease AS lease ON lease.seq = job.seq
+            WHERE job.id = NEW.id AND lease.token = NEW.token
+              AND lease.until > CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER));
+    -- The id may have ended before, perhaps in another queue.
+    UPDATE {p}queue SET ended = ended - 1
+        WHERE NEW.history AND q = (SELECT q FROM {p}ended WHERE id = NEW.id);
+    DELETE FROM {p}ended WHERE NEW.history AND id = NEW.id;
+    INSERT INTO {p}ended (q, at, seq, id, key, due, first_due, created, attempts, deliveries, losses,
+            max_attempts, started, worker, last_error, ending)
+        SELECT job.q, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER), job.seq, job.id, job.key,
+            job.due, job.first_due, job.created, job.attempts, job.deliveries + 1, job.losses,
+            job.max_attempts, lease.since, lease.worker, note.last_error, 'done'
+        FROM {p}job AS job JOIN {p}lease AS lease ON lease.seq = job.seq
+            LEFT JOIN {p}note AS note ON note.seq = job.seq
+        WHERE NEW.history AND job.id = NEW.id;
+    INSERT INTO {p}pin (id, due, until)
+        SELECT job.id, job.due,
+            CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + note.remember
+        FROM {p}job AS job JOIN {p}note AS note ON note.seq = job.seq
+        WHERE job.id = NEW.id AND note.remember > 0
+        ON CONFLICT (id) DO UPDATE SET due = excluded.due, until = excluded.until;
+    UPDATE {p}queue SET done = done + 1, ended = ended + NEW.history
+        WHERE q = (SELECT q FROM {p}job WHERE id = NEW.id);
+    DELETE FROM {p}note WHERE seq = (SELECT seq FROM {p}job WHERE id = NEW.id);
+    DELETE FROM {p}lease WHERE seq = (SELECT seq FROM {p}job WHERE id = NEW.id);
+    DELETE FROM {p}job WHERE id = NEW.id;
+END;
+
 INSERT INTO {p}meta (one, version, min_writer, min_reader, store, seq, token, granted)
     VALUES (1, 1, 1, 1, randomblob(16), 0, 0, 0);
