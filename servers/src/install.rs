@@ -2,7 +2,8 @@
 //!
 //! Programs on the machine are used if they exist. Others come from Debian packages: servers are
 //! unpacked into `target/servers` (or `DQ_SERVERS_DIR`). The JDK, Maven, Python and
-//! Node.js start no service, so they are installed. All functions are idempotent, and fast if nothing is missing.
+//! Node.js start no service, so they are installed. All functions are idempotent, and fast if
+//! nothing is missing.
 //!
 //! Each error is a message: how to install manually, or which command failed.
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dq::Timestamp;
 use dq::prelude::*;
 use dq_servers::{PythonPackage, shared_postgres};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
@@ -21,7 +21,7 @@ const MAX_WAIT: Duration = Duration::from_secs(180);
 /// The programs' far due time, 2100-01-01T00:00:00Z.
 const LATER_MS: i64 = 4_102_444_800_000;
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Order {
     reference: String,
 }
