@@ -105,6 +105,8 @@ pub(crate) enum Command {
     },
     /// Show problems of the store and missed objectives. Fails if one is an error.
     Check,
+    /// Create the store's schema in PostgreSQL, or bring it up to date.
+    Migrate(MigrateArgs),
     /// Move jobs from another system into a queue, each exactly once.
     #[cfg(feature = "redis")]
     #[command(subcommand)]
@@ -121,6 +123,16 @@ pub(crate) struct ServeArgs {
     /// Serve a store in memory, with example queues and changing jobs.
     #[arg(long, conflicts_with_all = ["config", "url"])]
     pub(crate) demo: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MigrateArgs {
+    /// Print the SQL, without a connection, instead of running it.
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Also grant this role what programs that use the store need.
+    #[arg(long, value_name = "ROLE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) grant: Option<String>,
 }
 
 /// Where the jobs come from.

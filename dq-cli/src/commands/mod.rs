@@ -6,6 +6,7 @@ mod forecast;
 #[cfg(feature = "redis")]
 pub(crate) mod import;
 mod jobs;
+pub(crate) mod migrate;
 mod queues;
 mod runners;
 mod schedules;
@@ -58,7 +59,7 @@ pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -
         Command::Runners => runners::list(source, output),
         Command::Check => runners::check(source, output),
         // These need no source, or need a store.
-        Command::Serve(_) | Command::Completions { .. } => Ok(()),
+        Command::Serve(_) | Command::Migrate(_) | Command::Completions { .. } => Ok(()),
         #[cfg(feature = "redis")]
         Command::Import(_) => Ok(()),
     }
