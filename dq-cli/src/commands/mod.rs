@@ -1,6 +1,8 @@
 //! The commands: functions of a source and an output.
 
 mod change;
+#[cfg(feature = "postgres")]
+pub(crate) mod copy;
 mod enqueue;
 mod forecast;
 #[cfg(feature = "redis")]
@@ -60,7 +62,7 @@ pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -
         Command::Check => runners::check(source, output),
         // These need no source, or need a store.
         Command::Serve(_) | Command::Migrate(_) | Command::Completions { .. } => Ok(()),
-        #[cfg(feature = "redis")]
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::Import(_) => Ok(()),
     }
 }

@@ -35,7 +35,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Opens the store for a command without an HTTP API.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn open_store(target: &TargetArgs) -> Result<Local> {
     refuse_server(target)?;
     existing_store(target)
