@@ -332,7 +332,7 @@ pub mod backend {
     pub use dq_core::backend::*;
     #[doc(inline)]
     pub use dq_core::config::{
-        BackendConfig, BackendRegistration, ConnectUrl, Environment, Secret, authority,
+        BackendConfig, BackendRegistration, ConnectUrl, Environment, Migrated, Secret, authority,
         backend_from_url, host_and_port, known_backends,
     };
     #[doc(inline)]

@@ -105,8 +105,10 @@ pub(crate) enum Command {
     },
     /// Show problems of the store and missed objectives. Fails if one is an error.
     Check,
-    /// Move jobs from another system into a queue, each exactly once.
-    #[cfg(feature = "redis")]
+    /// Create the store's schema in PostgreSQL, or bring it up to date.
+    Migrate(MigrateArgs),
+    /// Bring jobs from another system into queues, each exactly once.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     #[command(subcommand)]
     Import(ImportCommand),
     /// Print a completion script for a shell.
@@ -123,10 +125,32 @@ pub(crate) struct ServeArgs {
     pub(crate) demo: bool,
 }
 
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MigrateArgs {
+    /// Print the SQL, without a connection, instead of running it.
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Also grant this role what programs that use the store need.
+    #[arg(long, value_name = "ROLE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) grant: Option<String>,
+}
+
 /// Where the jobs come from.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportCommand {
+    /// From tables in PostgreSQL, which a query reads and nothing changes.
+    #[cfg(feature = "postgres")]
+    Postgres(QueryArgs),
+    #[cfg(feature = "redis")]
+    #[command(flatten)]
+    Redis(RedisImport),
+}
+
+/// From Redis, where the jobs are moved.
+#[cfg(feature = "redis")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum RedisImport {
     /// From a sorted set with payloads as members and due times as scores.
     RedisZset {
         #[command(flatten)]
@@ -158,18 +182,32 @@ pub(crate) enum ImportCommand {
 }
 
 /// Arguments of all imports.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
     /// URL of the server, such as redis://localhost:6379/0.
     #[arg(long, value_name = "URL")]
     pub(crate) from: String,
-    /// Move the jobs; without this, only count them.
+    /// Import the jobs; without this, only count them.
     #[arg(long)]
     pub(crate) yes: bool,
     /// Only count the jobs, and succeed.
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
+}
+
+#[cfg(feature = "postgres")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct QueryArgs {
+    #[command(flatten)]
+    pub(crate) from: ImportArgs,
+    /// A SELECT with the columns id, queue, payload and due, and perhaps key, headers and
+    /// max_attempts.
+    #[arg(long, value_name = "SQL", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) query: String,
+    /// The queue for the jobs, in place of a column.
+    #[arg(long, value_parser = queue)]
+    pub(crate) queue: Option<QueueName>,
 }
 
 #[derive(Debug, Subcommand)]

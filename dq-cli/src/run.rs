@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::args::ImportCommand;
 use crate::args::{Args, Command};
 use crate::commands;
 use crate::failure::{Failure, Result};
@@ -46,11 +48,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn execute(args: &Args, output: &mut Output<'_>) -> Result<()> {
     match &args.command {
         Command::Completions { shell } => commands::completions(*shell, output),
+        Command::Migrate(migrate) => commands::migrate::run(&args.target, migrate, output),
         Command::Serve(serve) => serve::serve(&args.target, serve, output),
-        #[cfg(feature = "redis")]
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::Import(import) => {
             let store = source::open_store(&args.target)?;
-            let result = commands::import::run(import, &store, output);
+            let result = match import {
+                #[cfg(feature = "postgres")]
+                ImportCommand::Postgres(query) => commands::copy::run(query, &store, output),
+                #[cfg(feature = "redis")]
+                ImportCommand::Redis(import) => commands::import::run(import, &store, output),
+            };
             let closed = store.close();
             result.and_then(|()| closed.map_err(Failure::from))
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use dq_core::config::{BackendConfig, Environment};
+use dq_core::config::{BackendConfig, Environment, Migrated};
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
     Error, ErrorKind, Finding, HistoryLimit, HistoryLimits, JobRef, JobView, Lease, Listeners,
@@ -55,17 +55,14 @@ impl PostgresBackend {
         environment: &Environment,
         creates: bool,
     ) -> Result<Self> {
-        config.validate()?;
-        let server = config.server()?;
-        let pool = Pool::new(server, config.connections, config.response_timeout)?;
-        if creates {
-            schema::ensure(&pool, &config.schema).await?;
-        } else if !schema::exists(&pool, &config.schema).await? {
+        let pool = connect_pool(config)?;
+        if !creates && !schema::exists(&pool, &config.schema).await? {
             let what = format!("there is no schema {} with jobs", config.schema);
             return Err(
                 Error::new(ErrorKind::Config, what).remedy("correct the database and `schema`")
             );
         }
+        schema::ensure(&pool, &config.schema, None).await?;
         let store = Arc::new(Store {
             pool,
             schema: config.schema.clone(),
@@ -82,6 +79,11 @@ impl PostgresBackend {
         ];
         Ok(Self { store, tasks })
     }
+}
+
+fn connect_pool(config: &PostgresConfig) -> Result<Pool> {
+    config.validate()?;
+    Pool::new(config.server()?, config.connections, config.response_timeout)
 }
 
 impl Store {
@@ -230,6 +232,16 @@ impl BackendConfig for PostgresConfig {
 
     async fn connect_existing(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(PostgresBackend::connect_existing(self, environment).await?))
+    }
+
+    fn schema_sql(&self, role: Option<&str>) -> Result<String> {
+        self.validate()?;
+        Ok(schema::script(&self.schema, role))
+    }
+
+    async fn migrate(&self, role: Option<&str>) -> Result<Migrated> {
+        named("migrate", async { schema::ensure(&connect_pool(self)?, &self.schema, role).await })
+            .await
     }
 }
 

@@ -109,8 +109,8 @@ fn diagnose(code: &SqlState) -> (ErrorKind, &'static str) {
         ),
         SqlState::INSUFFICIENT_PRIVILEGE => (
             Config,
-            "grant the role what dq's PostgreSQL guide lists under rights, or connect first as a role \
-             that may create the schema",
+            "grant the role what dq's PostgreSQL guide lists under rights; to create or upgrade the \
+             schema, run `dq migrate` as a role that may",
         ),
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             (Config, "check user and password of the URL, and the server's pg_hba.conf")

@@ -33,6 +33,7 @@ mod claim;
 mod config;
 mod connect;
 mod error;
+mod import;
 mod inspect;
 mod listener;
 mod maintain;
@@ -48,3 +49,4 @@ mod store;
 
 pub use backend::PostgresBackend;
 pub use config::PostgresConfig;
+pub use import::{QueryRow, QueryRows, QuerySource};

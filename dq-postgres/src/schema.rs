@@ -3,9 +3,14 @@
 //! Library versions run side by side: a deployment replaces processes one by one and may be rolled
 //! back. So `meta` holds the schema's version, the oldest version that may still write (`min_writer`)
 //! and the oldest that may still read (`min_reader`). A migration that older versions can ignore leaves
-//! the minimums alone. If a function's meaning changes, it gets a new name. A process newer than the schema
-//! replaces the other functions when it connects.
+//! the minimums alone. If a function's arguments, result or meaning change, it gets a new name.
+//!
+//! Functions have a version of their own. A process replaces the functions of an older build, and ones
+//! that somebody has changed or dropped, but never those of a newer build.
 
+use std::collections::HashSet;
+
+use dq_core::config::Migrated;
 use dq_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 
@@ -30,6 +35,9 @@ const FUNCTIONS: [&str; 8] = [
 
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
+/// A test asks to raise it when the functions change.
+const FUNCTIONS_VERSION: i64 = 1;
+
 /// For statements with arrays: plans that do not depend on statistics, and use the indexes.
 const PLANNED: &str = "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off \
     SET enable_hashjoin = off SET enable_mergejoin = off";
@@ -37,80 +45,143 @@ const PLANNED: &str = "SET plan_cache_mode = force_generic_plan SET enable_seqsc
 /// PostgreSQL 14.
 const MIN_SERVER: i32 = 140_000;
 
-/// Two processes create the schema one after the other.
+/// Processes create the schema one after the other.
 const LOCK: i64 = 0x6471_6a62;
 
-/// Returns the SQL that brings the schema from version `from` to the current one.
-pub(crate) fn migration(schema: &str, from: i64) -> String {
-    let mut sql = String::new();
-    if from == 0 {
-        sql.push_str(&format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n\n"));
+/// The versions of tables and functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Installed {
+    version: i64,
+    functions: i64,
+}
+
+const NOTHING: Installed = Installed { version: 0, functions: 0 };
+const LATEST: Installed = Installed { version: VERSION, functions: FUNCTIONS_VERSION };
+
+impl Installed {
+    fn is_newer(self) -> bool {
+        self.version > LATEST.version || self.functions > LATEST.functions
     }
-    for (_, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= from) {
-        sql.push_str(&in_schema(schema, migration));
+}
+
+fn functions(schema: &str) -> String {
+    let functions = FUNCTIONS.join("\n").replace("{planned}", PLANNED).replace("{channel}", schema);
+    in_schema(schema, &functions).into_owned()
+}
+
+/// Returns the SQL that creates the schema or brings it up to date, whatever is installed, and then
+/// grants a role what programs need. One statement creates all, so it also is a transaction.
+pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
+    let mut migrations = String::new();
+    for (number, migration) in (1..).zip(MIGRATIONS) {
+        migrations.push_str(&format!("IF known < {number} THEN\n\n{migration}\nEND IF;\n"));
     }
-    for functions in FUNCTIONS {
-        let functions = functions.replace("{planned}", PLANNED).replace("{channel}", schema);
-        sql.push('\n');
-        sql.push_str(&in_schema(schema, &functions));
+    let mut sql = format!(
+        r#"-- The schema {schema} of dq-postgres: tables of version {VERSION}, functions of version {FUNCTIONS_VERSION}. It changes
+-- nothing that a newer version has installed. Run it as the schema's owner.
+DO $migrate$
+DECLARE
+    known integer := 0;
+    known_functions integer := 0;
+BEGIN
+-- Processes and people who run this at the same time wait for each other.
+PERFORM pg_advisory_xact_lock({LOCK});
+IF to_regclass('"{schema}".meta') IS NOT NULL THEN
+    SELECT version, functions INTO known, known_functions FROM "{schema}".meta;
+ELSIF to_regnamespace('"{schema}"') IS NULL THEN
+    CREATE SCHEMA "{schema}";
+END IF;
+{migrations}IF known <= {VERSION} AND known_functions <= {FUNCTIONS_VERSION} THEN
+
+{functions}
+UPDATE "{schema}".meta SET version = {VERSION}, functions = {FUNCTIONS_VERSION};
+END IF;
+END $migrate$;
+"#,
+        migrations = in_schema(schema, &migrations),
+        functions = functions(schema),
+    );
+    if let Some(role) = role {
+        let role = role.replace('"', "\"\"");
+        for right in [
+            "USAGE ON",
+            "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN",
+            "USAGE, SELECT, UPDATE ON ALL SEQUENCES IN",
+            "EXECUTE ON ALL FUNCTIONS IN",
+        ] {
+            sql.push_str(&format!("GRANT {right} SCHEMA \"{schema}\" TO \"{role}\";\n"));
+        }
     }
-    sql.push_str(&in_schema(schema, &format!("\nUPDATE dq.meta SET version = {VERSION};\n")));
     sql
 }
 
-/// Creates or migrates the schema if necessary. Restores functions that were dropped, unless a later
-/// version may have dropped them.
-pub(crate) async fn ensure(pool: &Pool, schema: &str) -> Result<()> {
-    let found = version(pool, schema).await?;
-    if found > VERSION || (found == VERSION && has_functions(pool, schema).await?) {
-        return Ok(());
+/// Creates or migrates the schema if necessary, and grants a role what programs need.
+pub(crate) async fn ensure(pool: &Pool, schema: &str, role: Option<&str>) -> Result<Migrated> {
+    let found = installed(pool, schema).await?;
+    let is_current = found.is_newer() || found == LATEST && has_functions(pool, schema).await?;
+    if !is_current || role.is_some() {
+        // What is installed is read again under the lock: another process may migrate at the same time.
+        let script = script(schema, role);
+        let sql = format!("BEGIN ISOLATION LEVEL READ COMMITTED;\n{script}COMMIT");
+        let done = pool.execute_all(&sql).await;
+        done.map_err(|error| if is_current { error } else { not_migrated(schema, found, error) })?;
     }
-    // The version is read again under the lock: another process may migrate at the same time.
-    let mut steps = String::new();
-    for from in 0..=VERSION {
-        let sql = migration(schema, from);
-        steps.push_str(&format!("IF known = {from} THEN EXECUTE $sql${sql}$sql$; END IF;\n"));
-    }
-    let sql = format!(
-        r#"BEGIN;
-        SELECT pg_advisory_xact_lock({LOCK});
-        DO $migrate$
-        DECLARE known integer := 0;
-        BEGIN
-            IF to_regclass('"{schema}".meta') IS NOT NULL THEN
-                SELECT version INTO known FROM "{schema}".meta;
-            END IF;
-            {steps}
-        END $migrate$;
-        COMMIT"#
-    );
-    pool.execute_all(&sql).await
+    Ok(match found.version {
+        0 => Migrated::Created,
+        _ if is_current => Migrated::Unchanged,
+        _ => Migrated::Updated,
+    })
 }
 
+/// Names what is out of date, in an error that a missing right has caused.
+fn not_migrated(schema: &str, found: Installed, error: Error) -> Error {
+    if error.kind() != ErrorKind::Config || found == NOTHING {
+        return error;
+    }
+    let Installed { version, functions } = found;
+    let what = format!(
+        "the schema {schema} (tables {version}, functions {functions}) differs from this program's \
+         (tables {VERSION}, functions {FUNCTIONS_VERSION}), and this role may not change it: {error}"
+    );
+    Error::new(ErrorKind::Config, what)
+        .remedy("run `dq migrate` as the schema's owner, or the SQL of `dq migrate --print`")
+        .source(error)
+}
+
+/// Compares names and bodies: a schema has functions of other versions, too.
 async fn has_functions(pool: &Pool, schema: &str) -> Result<bool> {
-    let definitions = FUNCTIONS.iter().flat_map(|sql| sql.lines());
-    let named = definitions.filter_map(|line| line.strip_prefix("CREATE OR REPLACE FUNCTION dq."));
-    let names: Vec<&str> = named.filter_map(|rest| rest.split('(').next()).collect();
     let statement = Statement {
-        sql: "SELECT count(*) FROM pg_proc
-            WHERE pronamespace = to_regnamespace(quote_ident($1))::oid AND proname = ANY ($2)",
+        sql: "SELECT proname::text, prosrc FROM pg_proc
+            WHERE pronamespace = to_regnamespace(quote_ident($1))::oid",
         effect: Effect::Reads,
     };
-    let params = [(&schema as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY)];
-    let rows = pool.query(statement, &params).await?;
-    Ok(usize::try_from(rows[0].get::<_, i64>(0)).is_ok_and(|found| found >= names.len()))
+    let rows = pool.query(statement, &[(&schema as _, Type::TEXT)]).await?;
+    // A script that is kept on Windows may have other line ends.
+    let found: HashSet<(&str, String)> =
+        rows.iter().map(|row| (row.get(0), row.get::<_, &str>(1).replace('\r', ""))).collect();
+    let sql = functions(schema);
+    Ok(definitions(&sql).all(|(name, body)| found.contains(&(name, body.to_owned()))))
+}
+
+/// The name and body of each function in our own SQL.
+fn definitions(sql: &str) -> impl Iterator<Item = (&str, &str)> {
+    sql.split("CREATE OR REPLACE FUNCTION ").skip(1).filter_map(|definition| {
+        let (signature, rest) = definition.split_once("$$")?;
+        let (_, name) = signature.split_once('(')?.0.split_once('.')?;
+        Some((name, rest.split_once("$$")?.0))
+    })
 }
 
 pub(crate) async fn exists(pool: &Pool, schema: &str) -> Result<bool> {
-    Ok(version(pool, schema).await? > 0)
+    Ok(installed(pool, schema).await? != NOTHING)
 }
 
-/// Returns 0 without a schema.
+/// Returns what is installed, or [`NOTHING`].
 ///
 /// # Errors
 /// `Incompatible` for an old server, for a schema that is not ours, and for a version that this library
 /// may no longer read and write.
-async fn version(pool: &Pool, schema: &str) -> Result<i64> {
+async fn installed(pool: &Pool, schema: &str) -> Result<Installed> {
     let found = pool
         .query(
             Statement {
@@ -132,13 +203,14 @@ async fn version(pool: &Pool, schema: &str) -> Result<i64> {
         ));
     }
     match (row.get(2), row.get(3)) {
-        (false, false) => return Ok(0),
+        (false, false) => return Ok(NOTHING),
         (false, true) => return Err(foreign(schema)),
         (true, _) => {}
     }
     let sql = in_schema(
         schema,
-        "SELECT version::bigint, min_writer::bigint, min_reader::bigint FROM dq.meta",
+        "SELECT version::bigint, functions::bigint, min_writer::bigint, min_reader::bigint
+            FROM dq.meta",
     );
     let statement = Statement { sql: &sql, effect: Effect::Reads };
     let rows = match pool.query(statement, &[]).await {
@@ -147,8 +219,7 @@ async fn version(pool: &Pool, schema: &str) -> Result<i64> {
         Err(error) => return Err(error),
     };
     let row = rows.first().ok_or_else(|| foreign(schema))?;
-    let (version, min_writer, min_reader): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    for (verb, minimum) in [("read", min_reader), ("write", min_writer)] {
+    for (verb, minimum) in [("read", row.get("min_reader")), ("write", row.get("min_writer"))] {
         if VERSION < minimum {
             return Err(incompatible(
                 format!(
@@ -159,7 +230,7 @@ async fn version(pool: &Pool, schema: &str) -> Result<i64> {
             ));
         }
     }
-    Ok(version)
+    Ok(Installed { version: row.get("version"), functions: row.get("functions") })
 }
 
 fn foreign(schema: &str) -> Error {
@@ -171,4 +242,36 @@ fn foreign(schema: &str) -> Error {
 
 fn incompatible(what: String, remedy: &'static str) -> Error {
     Error::new(ErrorKind::Incompatible, what).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_functions_have_a_new_version() {
+        let text = FUNCTIONS.concat() + PLANNED;
+        // FNV-1a.
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        assert_eq!(
+            (FUNCTIONS_VERSION, hash),
+            (1, 0x766c_0322_527d_b504),
+            "the functions have changed: if the version here was released, raise FUNCTIONS_VERSION"
+        );
+    }
+
+    #[test]
+    fn each_function_is_compared() {
+        for schema in ["dq", "jobs"] {
+            let sql = functions(schema);
+            let names: Vec<&str> = definitions(&sql).map(|(name, _)| name).collect();
+            assert_eq!(
+                names.len(),
+                FUNCTIONS.concat().matches("CREATE OR REPLACE FUNCTION").count()
+            );
+            assert!(names.contains(&"store") && names.contains(&"schedule"), "{names:?}");
+        }
+    }
 }

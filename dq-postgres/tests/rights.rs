@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dq_core::config::backend_from_url;
 use dq_core::{
     Announcement, BrowseParams, DeadKind, DeadReason, Due, ErrorKind, JobState, Operation, Renewal,
     Reschedule, Result, Settlement, Timestamp, Verdict,
@@ -12,21 +13,18 @@ use dq_testkit::fixture::{
 };
 
 use crate::connect::{connect, open};
+use crate::schema::migrate;
 
 /// A database with the schema, in which only `runner` has the rights, not every role.
 async fn prepare() -> (&'static Postgres, String, String) {
     let postgres = tokio::task::spawn_blocking(shared_postgres).await.unwrap();
     let url = postgres.create_database();
-    open(&url).await.close().await.unwrap();
     let sql = "
         DO $$ BEGIN CREATE ROLE runner LOGIN;
             EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-        REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA dq FROM PUBLIC;";
-    let guide = include_str!("../../docs/guide/postgres.md").lines();
-    let grants = guide.filter(|line| line.starts_with("GRANT ") && !line.contains("optional"));
-    let grants: Vec<String> = grants.map(|line| line.replace("TO shop;", "TO runner;")).collect();
-    assert_eq!(grants.len(), 4, "{grants:?}");
-    postgres.psql(&url, &format!("{sql}{}", grants.join("\n"))).unwrap();
+        ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;";
+    let schema = backend_from_url(&url).unwrap().schema_sql(Some("runner")).unwrap();
+    postgres.psql(&url, &format!("{sql}{schema}")).unwrap();
     let as_runner = url.replace("dq@", "runner@");
     (postgres, url, as_runner)
 }
@@ -74,6 +72,19 @@ async fn use_store(url: &str) -> Result<()> {
     let findings = backend.check().await;
     assert!(findings.iter().all(|found| !found.code.contains("unreadable")), "{findings:?}");
     Ok(())
+}
+
+#[test]
+fn the_guide_lists_the_rights_that_are_granted() {
+    let config = backend_from_url("postgres://localhost/shop").unwrap();
+    let sql = config.schema_sql(Some("shop")).unwrap();
+    let granted = sql.lines().filter(|line| line.starts_with("GRANT "));
+    let granted: Vec<String> = granted.map(|line| line.replace('"', "")).collect();
+    let guide = include_str!("../../docs/guide/postgres.md").lines();
+    let listed = guide.filter(|line| line.starts_with("GRANT ") && !line.contains("optional"));
+    let listed: Vec<&str> = listed.map(|line| line.split("  --").next().unwrap()).collect();
+    assert_eq!(granted, listed);
+    assert_eq!(granted.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,7 +159,15 @@ async fn a_role_that_may_not_create_a_missing_schema_or_function() {
     let name = url.rsplit('/').next().unwrap();
     let words = ["permission denied for database", name, "grant the role"];
     assert_error(connect(&missing).await, ErrorKind::Config, &words);
-    postgres.psql(&url, "DROP FUNCTION dq.store").unwrap();
-    let words = ["permission denied for schema dq", "grant the role"];
-    assert_error(connect(&as_runner).await, ErrorKind::Config, &words);
+    for outdated in ["DROP FUNCTION dq.store", "UPDATE dq.meta SET functions = 0"] {
+        postgres.psql(&url, outdated).unwrap();
+        let words = ["schema dq (tables 1, functions ", "permission denied", "dq migrate"];
+        assert_error(connect(&as_runner).await, ErrorKind::Config, &words);
+        // The remedy.
+        migrate(&url, Some("runner")).await;
+        use_store(&as_runner).await.unwrap();
+    }
+    // A newer version's functions may do.
+    postgres.psql(&url, "UPDATE dq.meta SET functions = 1000").unwrap();
+    use_store(&as_runner).await.unwrap();
 }

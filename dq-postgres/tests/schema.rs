@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::config::{Environment, backend_from_url};
+use dq_core::config::{Environment, Migrated, backend_from_url};
 use dq_core::{Backend, ErrorKind};
 use dq_servers::shared_postgres;
 use dq_testkit::fixture::{
     assert_error, by_id, claim_for, in_an_hour, job, keyed, queue, run_due, stats, wait_until,
 };
 
+use crate::common::client;
 use crate::connect::{connect, open};
 
 /// The URL of a new database.
@@ -20,6 +21,19 @@ async fn database() -> String {
 fn execute(url: &str, sql: &str) -> String {
     shared_postgres().psql(url, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
+
+fn schema_sql(url: &str) -> String {
+    backend_from_url(url).unwrap().schema_sql(None).unwrap()
+}
+
+/// Migrates without opening the store.
+pub(crate) async fn migrate(url: &str, role: Option<&str>) -> Migrated {
+    let config = backend_from_url(&format!("{url}?response_timeout=60s")).unwrap();
+    config.migrate(role).await.unwrap()
+}
+
+/// As in `schema.rs`.
+const LOCK: i64 = 0x6471_6a62;
 
 const FUNCTIONS: &str = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'dq'::regnamespace";
 
@@ -151,6 +165,109 @@ async fn a_changed_table_or_function_is_incompatible() {
     // The remedy.
     execute(&url, "DROP FUNCTION dq.cancel_jobs");
     open(&url).await.cancel(&[by_id(&job("q"))]).await.unwrap();
+}
+
+const NOW: &str = "SELECT prosrc FROM pg_proc WHERE oid = 'dq.now_ms'::regproc";
+
+fn replace_now(url: &str, body: &str) {
+    let sql = "CREATE OR REPLACE FUNCTION dq.now_ms() RETURNS bigint LANGUAGE sql AS";
+    execute(url, &format!("{sql} $${body}$$"));
+}
+
+#[tokio::test]
+async fn functions_of_an_older_build_are_replaced_and_those_of_a_newer_one_stay() {
+    let url = database().await;
+    assert_eq!(migrate(&url, None).await, Migrated::Created);
+    assert_eq!(migrate(&url, None).await, Migrated::Unchanged);
+    let versions = "SELECT version, functions FROM dq.meta";
+    let (ours, body) = (execute(&url, versions), execute(&url, NOW));
+    // An hour late: a job for now is not due.
+    let other = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 3600000";
+    // An older build's, then changed by hand.
+    for change in ["SET functions = 0", "SET functions = functions"] {
+        replace_now(&url, other);
+        execute(&url, &format!("UPDATE dq.meta {change}"));
+        let backend = open(&url).await;
+        assert_eq!(execute(&url, NOW), body, "{change}");
+        assert_eq!(execute(&url, versions), ours, "{change}");
+        let real_now = execute(&url, "SELECT extract(epoch FROM clock_timestamp())::bigint * 1000");
+        let late = real_now.parse::<i64>().unwrap() - backend.now().await.unwrap().as_millis();
+        assert!(late < 600_000, "{late}");
+    }
+    replace_now(&url, other);
+    assert_eq!(migrate(&url, None).await, Migrated::Updated);
+    // A newer build's, beside which an older process starts, or to which a deployment rolls back.
+    replace_now(&url, other);
+    for newer in ["functions = functions + 1", "version = 2"] {
+        execute(&url, &format!("UPDATE dq.meta SET {newer}"));
+        open(&url).await.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
+        assert_eq!(migrate(&url, None).await, Migrated::Unchanged);
+        execute(&url, &schema_sql(&url));
+        assert_eq!(execute(&url, NOW), other, "{newer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_and_a_newer_build_that_connect_at_the_same_time_leave_the_newer_functions() {
+    let url = database().await;
+    migrate(&url, None).await;
+    replace_now(&url, "SELECT 0");
+    let version = execute(&url, "SELECT functions FROM dq.meta");
+    // A newer build migrates, while this one has read the older version and waits for the lock.
+    let newer = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock({LOCK}); UPDATE dq.meta SET functions = {version} + 1"
+    );
+    let client = client(&url).await;
+    client.batch_execute(&newer).await.unwrap();
+    let connecting = tokio::spawn({
+        let url = url.clone();
+        async move { connect(&url).await.map(drop) }
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    wait_until("it waits", async || execute(&url, waits) == "1").await;
+    client.batch_execute("COMMIT").await.unwrap();
+    connecting.await.unwrap().unwrap();
+    assert_eq!(execute(&url, NOW), "SELECT 0");
+}
+
+/// The catalog's view of a schema, without what differs from store to store.
+const CATALOG: &str = "
+    SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = '{}'::regnamespace
+    UNION ALL SELECT concat(c.relkind, c.relname, c.reloptions,
+            pg_get_indexdef(CASE WHEN c.relkind = 'i' THEN c.oid END),
+            pg_get_viewdef(CASE WHEN c.relkind = 'v' THEN c.oid END))
+        FROM pg_class c WHERE c.relnamespace = '{}'::regnamespace
+    UNION ALL SELECT concat_ws(' ', c.relname, a.attnum, a.attname, format_type(atttypid, atttypmod),
+            attnotnull, attidentity, pg_get_expr(adbin, adrelid))
+        FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid
+            LEFT JOIN pg_attrdef ON adrelid = c.oid AND adnum = attnum
+        WHERE c.relnamespace = '{}'::regnamespace
+    UNION ALL SELECT conname || pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = '{}'::regnamespace
+    UNION ALL SELECT (to_jsonb(meta) - 'store')::text FROM {}.meta
+    UNION ALL SELECT to_jsonb(s)::text FROM pg_sequences s
+        WHERE quote_ident(schemaname) = '{}'
+    ORDER BY 1";
+
+#[tokio::test]
+async fn the_printed_sql_creates_what_connecting_creates() {
+    for (option, schema) in [("", "dq"), ("?schema=order", r#""order""#)] {
+        let (connected, printed) = (database().await, database().await);
+        open(&format!("{connected}{option}")).await.close().await.unwrap();
+        let sql = schema_sql(&format!("{printed}{option}"));
+        execute(&printed, &sql);
+        let catalog = CATALOG.replace("{}", schema);
+        let created = execute(&printed, &catalog);
+        assert!(created.lines().count() > 1_000, "{created}");
+        assert_eq!(created, execute(&connected, &catalog));
+        // Again, within a transaction of its own.
+        execute(&printed, &format!("BEGIN; {sql} COMMIT"));
+        assert_eq!(created, execute(&printed, &catalog));
+        execute(&printed, &format!("DROP SCHEMA {schema} CASCADE"));
+        execute(&printed, &format!("BEGIN; {sql} ROLLBACK"));
+        assert_eq!(execute(&printed, &format!("SELECT to_regnamespace('{schema}') IS NULL")), "t");
+    }
 }
 
 /// Also names that are keywords of SQL.

@@ -7,14 +7,12 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use dq::backend::backend_from_url;
 use dq_servers::{Redis, RedisCluster, shared_postgres, shared_rabbitmq, shared_redis};
 use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
 use tempfile::TempDir;
 
 use sharded::Sharded;
-
-// Links the backends, so that they register themselves.
-use dq as _;
 
 fn main() -> ExitCode {
     let common = directory();
@@ -97,8 +95,19 @@ fn rabbitmq_url() -> StoreUrl {
     with_long_timeout(&shared_rabbitmq().url(), &format!("&prefix=suite{store}"))
 }
 
+/// The printed SQL has created the schema, and the role only has the rights that it grants.
 fn postgres_url() -> StoreUrl {
-    with_long_timeout(&shared_postgres().url(), "&connections=2")
+    static URL: OnceLock<String> = OnceLock::new();
+    let url = URL.get_or_init(|| {
+        let (server, role) = (shared_postgres(), "runner");
+        let url = server.create_database();
+        let config = backend_from_url(&url).expect("a URL");
+        let sql = config.schema_sql(Some(role)).expect("PostgreSQL has a schema");
+        let sql = format!("CREATE ROLE {role} LOGIN; {sql}");
+        server.psql(&url, &sql).expect("the printed SQL runs");
+        url.replace("dq@", "runner@")
+    });
+    with_long_timeout(url, "&connections=2")
 }
 
 fn own_file() -> StoreUrl {

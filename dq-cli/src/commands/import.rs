@@ -3,15 +3,15 @@ use dq_core::{ImportSource, QueueName};
 use dq_redis::{RedissonSource, ZsetSource};
 use serde_json::{Value, json};
 
-use crate::args::{ImportArgs, ImportCommand};
+use crate::args::{ImportArgs, RedisImport};
 use crate::failure::{FAILED, Failure, Result};
 use crate::output::Output;
 use crate::source::Local;
 use crate::text;
 
-pub(crate) fn run(command: &ImportCommand, store: &Local, output: &mut Output<'_>) -> Result<()> {
+pub(crate) fn run(command: &RedisImport, store: &Local, output: &mut Output<'_>) -> Result<()> {
     match command {
-        ImportCommand::RedisZset { from, key, queue, scores } => {
+        RedisImport::RedisZset { from, key, queue, scores } => {
             let source = ZsetSource::new(&from.from, key, queue)?;
             let source = match scores.as_str() {
                 "seconds" => source.scores_in_seconds(),
@@ -19,7 +19,7 @@ pub(crate) fn run(command: &ImportCommand, store: &Local, output: &mut Output<'_
             };
             import(from, queue, &source, store, output)
         }
-        ImportCommand::Redisson { from, name, queue, codec } => {
+        RedisImport::Redisson { from, name, queue, codec } => {
             let queue = queue.clone().map_or_else(|| QueueName::new(name), Ok)?;
             let source = RedissonSource::new(&from.from, name)?.queue(&queue)?.codec(codec.clone());
             import(from, &queue, &source, store, output)

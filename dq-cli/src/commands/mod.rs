@@ -1,11 +1,14 @@
 //! The commands: functions of a source and an output.
 
 mod change;
+#[cfg(feature = "postgres")]
+pub(crate) mod copy;
 mod enqueue;
 mod forecast;
 #[cfg(feature = "redis")]
 pub(crate) mod import;
 mod jobs;
+pub(crate) mod migrate;
 mod queues;
 mod runners;
 mod schedules;
@@ -58,8 +61,8 @@ pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -
         Command::Runners => runners::list(source, output),
         Command::Check => runners::check(source, output),
         // These need no source, or need a store.
-        Command::Serve(_) | Command::Completions { .. } => Ok(()),
-        #[cfg(feature = "redis")]
+        Command::Serve(_) | Command::Migrate(_) | Command::Completions { .. } => Ok(()),
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::Import(_) => Ok(()),
     }
 }

@@ -41,6 +41,12 @@ impl Local {
         }
     }
 
+    /// Waits for a call of the store.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn wait_for<T>(&self, call: impl AsyncFnOnce(&Dq) -> Result<T>) -> Result<T> {
+        self.runtime.block_on(call(&self.dq))
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn import(
         &self,

@@ -10,9 +10,9 @@ mod runtime;
 
 pub(crate) use api::due_text;
 pub(crate) use client::Source;
-#[cfg(any(test, feature = "redis"))]
+#[cfg(any(test, feature = "postgres", feature = "redis"))]
 pub(crate) use local::Local;
-pub(crate) use open::open;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) use open::open_store;
+pub(crate) use open::{open, store_settings};
 pub(crate) use runtime::runtime;

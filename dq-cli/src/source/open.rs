@@ -2,6 +2,8 @@
 
 use std::env;
 
+use dq_core::config::BackendConfig;
+
 use super::client::Source;
 use super::local::Local;
 use super::remote::Remote;
@@ -33,15 +35,26 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Opens the store for a command without an HTTP API.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn open_store(target: &TargetArgs) -> Result<Local> {
-    if server(target).is_some() {
-        return Err(Failure::usage(
+    refuse_server(target)?;
+    existing_store(target)
+}
+
+/// Returns the settings of the store, which may not exist.
+pub(crate) fn store_settings(target: &TargetArgs) -> Result<Box<dyn BackendConfig>> {
+    refuse_server(target)?;
+    Ok(stores::configured(target)?.builder.into_backend_config()?)
+}
+
+fn refuse_server(target: &TargetArgs) -> Result<()> {
+    match server(target) {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(
             "this command works on the store itself, not through a server",
             "give --config or --url in place of --api or DQ_API",
-        ));
+        )),
     }
-    existing_store(target)
 }
 
 fn existing_store(target: &TargetArgs) -> Result<Local> {

@@ -154,6 +154,22 @@ impl DqBuilder {
         self
     }
 
+    /// Returns the main store's settings, such as to migrate it without opening it.
+    ///
+    /// # Errors
+    /// `Config` if there is no main store, its URL cannot be used, or it is open.
+    pub fn into_backend_config(self) -> Result<Box<dyn BackendConfig>> {
+        match (self.error, self.main) {
+            (Some(error), _) => Err(error),
+            (None, Some(MainStore::Config(config))) => Ok(config),
+            (None, Some(MainStore::Backend(_))) => {
+                Err(Error::new(ErrorKind::Config, "the backend is open")
+                    .remedy("call `.url(…)` or `.config(…)` instead of `.backend(…)`"))
+            }
+            (None, None) => Err(no_backend()),
+        }
+    }
+
     /// Opens the stores.
     ///
     /// # Errors
@@ -182,11 +198,7 @@ impl DqBuilder {
                 };
                 store.map_err(|error| error.operation("connect"))?
             }
-            None => {
-                return Err(Error::new(ErrorKind::Config, "no backend was given")
-                    .remedy("call `.url(…)`, `.config(…)` or `.backend(…)`")
-                    .operation("connect"));
-            }
+            None => return Err(no_backend().operation("connect")),
         };
         let backend = checked(backend);
         let mut drain = Vec::new();
@@ -209,6 +221,11 @@ impl DqBuilder {
             runner_names: Mutex::default(),
         }))
     }
+}
+
+fn no_backend() -> Error {
+    Error::new(ErrorKind::Config, "no backend was given")
+        .remedy("call `.url(…)`, `.config(…)` or `.backend(…)`")
 }
 
 /// Collects the queues' `history` settings for the store.

@@ -9,9 +9,11 @@ use super::runners::RegisteredRunner;
 use super::schedule::{Schedule, ScheduleMany};
 use super::shared::ClientShared;
 use super::target::IntoTarget;
-use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Rescheduled};
+use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Rescheduled, Scheduled};
 use crate::error::Result;
-use crate::model::{Headers, IntoDue, JobId, JobView, Limits, Queue, QueueName, Timestamp, codec};
+use crate::model::{
+    Headers, IntoDue, JobId, JobView, Limits, NewJob, Queue, QueueName, Timestamp, codec,
+};
 
 /// The client of a delayed job store. Cheap to clone; clones share the connection.
 ///
@@ -57,6 +59,14 @@ impl Dq {
     #[must_use = "nothing is scheduled until this is awaited"]
     pub fn schedule_many(&self, jobs: impl IntoIterator<Item = Schedule>) -> ScheduleMany {
         ScheduleMany::new(&self.shared, jobs)
+    }
+
+    /// Schedules jobs that are in the form that stores take, such as another system's.
+    ///
+    /// # Errors
+    /// As [`schedule_many`](Self::schedule_many).
+    pub async fn schedule_jobs(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        self.shared.stores.schedule(jobs).await
     }
 
     /// Generates a job id, for [`Schedule::id`].

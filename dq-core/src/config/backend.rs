@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use figment::error::Kind;
+use serde::Serialize;
 
 use super::problem::{self, Problem, quoted};
 use super::typed::{RefusedSettings, TypedSettings, registered};
@@ -43,6 +44,45 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
     async fn connect_existing(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         self.connect(environment).await
     }
+
+    /// Returns the SQL that creates the store or brings it up to date, and then grants `role` what
+    /// programs need.
+    ///
+    /// For people who run migrations with their own tools. It connects to nothing; running it again
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store is not kept in such a schema; `Config` for an invalid setting.
+    fn schema_sql(&self, _role: Option<&str>) -> Result<String> {
+        Err(without_schema())
+    }
+
+    /// Runs [`schema_sql`](Self::schema_sql), which [`connect`](Self::connect) also does, without
+    /// `role`, if necessary.
+    ///
+    /// # Errors
+    /// As [`schema_sql`](Self::schema_sql) and [`connect`](Self::connect).
+    async fn migrate(&self, _role: Option<&str>) -> Result<Migrated> {
+        Err(without_schema())
+    }
+}
+
+fn without_schema() -> Error {
+    Error::new(ErrorKind::Unsupported, "this store has no SQL schema to create or migrate")
+        .remedy("connect: that prepares the store")
+}
+
+/// What [`BackendConfig::migrate`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Migrated {
+    /// It has created the schema.
+    Created,
+    /// It has brought the schema up to date.
+    Updated,
+    /// The schema was up to date, or a newer version has created it.
+    Unchanged,
 }
 
 /// Clock, randomness and history limits that a process gives to its backends.
@@ -184,6 +224,7 @@ fn missing_backend_remedy(name: &str) -> String {
     // Variants such as `redis+sentinel` use the same backend.
     let feature = match name.split('+').next() {
         Some("sqlite") => "sqlite",
+        Some("postgres" | "postgresql") => "postgres",
         Some("redis" | "rediss" | "redisson" | "redis-expiry") => "redis",
         Some("rabbitmq" | "rabbitmqs" | "amqp" | "amqps") => "rabbitmq",
         _ => "",
@@ -210,6 +251,7 @@ mod tests {
         // This crate alone has only `memory`.
         for (url, feature) in [
             ("sqlite://jobs.db", "sqlite"),
+            ("postgresql://user:hunter2@host/db", "postgres"),
             ("redis-expiry://user:hunter2@host/0", "redis"),
             ("rediss+cluster://h1,h2", "redis"),
             ("redisson+unix:///tmp/redis.sock", "redis"),

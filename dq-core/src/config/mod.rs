@@ -20,7 +20,7 @@ mod url;
 mod variables;
 
 pub use backend::{
-    BackendConfig, BackendRegistration, Environment, backend_from_url, known_backends,
+    BackendConfig, BackendRegistration, Environment, Migrated, backend_from_url, known_backends,
 };
 pub use backoff::BackoffSettings;
 pub use late::{LateAction, LatePolicy};

@@ -1,10 +1,12 @@
 -- Format 1. All times are Unix milliseconds by the server's clock. `dq` stands for the schema.
 
--- One row: the version of this schema and the oldest versions that may write and read it, the store's
--- random id, and the default history limit: how many ended jobs, and for how many milliseconds.
+-- One row: the versions of these tables and of the functions, the oldest versions that may write and read
+-- the tables, the store's random id, and the default history limit: how many ended jobs, and for how many
+-- milliseconds.
 CREATE TABLE dq.meta (
     one          integer PRIMARY KEY DEFAULT 1 CHECK (one = 1),
     version      integer NOT NULL,
+    functions    integer NOT NULL DEFAULT 0,
     min_writer   integer NOT NULL,
     min_reader   integer NOT NULL,
     store        uuid NOT NULL DEFAULT gen_random_uuid(),
