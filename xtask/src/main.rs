@@ -46,7 +46,9 @@ fn main() -> ExitCode {
         ["test", "--quick"] => programs::run_quick(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
         ["servers"] => test::servers(),
-        [command @ ("bench" | "scale" | "horizon" | "peers"), ref rest @ ..] => bench(command, rest),
+        [command @ ("bench" | "scale" | "horizon" | "peers"), ref rest @ ..] => {
+            bench(command, rest)
+        }
         ["upgrade", revision] => upgrade::upgrade(revision, None, false),
         ["upgrade", revision, store] => upgrade::upgrade(revision, Some(store), false),
         ["upgrade", revision, store, "--raised"] => upgrade::upgrade(revision, Some(store), true),
