@@ -61,11 +61,9 @@ fn rows_are_counted_and_copied_once() {
     let stored = "SELECT count(*), max(due) - min(due), max(max_attempts) FROM dq.job";
     let expected = "2500|249|2500";
     assert_eq!(postgres.psql(&url, stored).unwrap(), expected);
-    let seventh = "SELECT headers, convert_from(payload, 'UTF8') FROM dq.job WHERE key = 'o7'";
-    let payload = r#"{"id": 7, "due": "2100-01-01T00:00:00.0007+00:00", "owner": "o7"}"#;
-    let row = postgres.psql(&url, &format!("SET timezone = 'UTC'; {seventh}")).unwrap();
-    assert_eq!(row.split_once('|').unwrap().0, r#"{"a":"b"}"#);
-    assert!(row.ends_with(payload) || row.contains("\"owner\": \"o7\""), "{row}");
+    let seventh = "SELECT headers, convert_from(payload, 'UTF8')::jsonb ->> 'owner' FROM dq.job
+        WHERE key = 'o7'";
+    assert_eq!(postgres.psql(&url, seventh).unwrap(), r#"{"a":"b"}|o7"#);
 
     // Repeated, after jobs have ended and rows have come.
     ok(path, &["jobs", "cancel", "ORDER", "key:o1", "--url", &url]);
@@ -76,7 +74,7 @@ fn rows_are_counted_and_copied_once() {
     assert_eq!(import(&["--yes"]), (1, imported.to_owned(), notes.to_owned()));
     let live = "SELECT count(*) FROM dq.job WHERE state < 2";
     assert_eq!(postgres.psql(&url, live).unwrap(), "2499");
-    postgres.psql(&url, "DELETE FROM orders WHERE id <> 9999 OR id = 9999").unwrap();
+    postgres.psql(&url, "DELETE FROM orders").unwrap();
     let nothing = "imported 0 jobs of the query\n";
     assert_eq!(import(&["--yes"]), (0, nothing.to_owned(), String::new()));
 }
@@ -304,7 +302,7 @@ fn the_guides_queries_read_pending_jobs() {
             assert_eq!(job["key"].as_str(), keys[number], "{heading}");
             assert_eq!(job["max_attempts"].as_u64(), limits[number], "{heading}");
             let payload: Value = serde_json::from_str(payloads[number]).unwrap();
-            assert_eq!(job["payload"], payload, "{heading}");
+            assert_eq!(job["payload"]["json"], payload, "{heading}");
         }
         postgres.psql(&url, "DELETE FROM dq.job").unwrap();
     }
