@@ -259,8 +259,8 @@ pub use dq_core::{
     ImportReport, ImportSource, IntoDue, IntoKey, IntoTarget, IntoTimestamp, LatenessCause,
     LatenessCounts, LatenessObjective, LatenessStatus, Order, Page, Progress, QueueForecast,
     QueueHandle, QueueSimulation, QueueStats, Receipt, RegisteredRunner, Rescheduled, Schedule,
-    ScheduleMany, Scheduled, Severity, Simulation, SimulationReport, Totals, UnreadableInfo,
-    import,
+    ScheduleMany, Scheduled, Severity, Simulation, SimulationReport, SqlStatement, Totals,
+    UnreadableInfo, import,
 };
 // Recurring jobs.
 #[doc(inline)]

@@ -61,7 +61,7 @@ fn target(store: &Store) -> [f64; 2] {
 /// Jobs due one after the other, at a steady rate, while many pending jobs are due much later.
 pub(crate) fn steady(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let (pending, per_second, lead) = match store.name {
-        "memory" | "sqlite" => (1_000_000, 1_000, 8),
+        "memory" | "sqlite" | "postgres" => (1_000_000, 1_000, 8),
         "rabbitmq" => (0, 2_500, 15),
         _ => (1_000_000, 2_000, 4),
     };

@@ -1,10 +1,11 @@
-//! The harness behind docs/benchmarks.md and docs/scale.md: `cargo xtask bench`, `scale` and
-//! `peers`, or `cargo run --release -p dq-bench`.
+//! The harness behind docs/benchmarks.md and docs/scale.md: `cargo xtask bench`, `scale`,
+//! `horizon` and `peers`, or `cargo run --release -p dq-bench`.
 //!
 //! Each measurement runs in its own process, so that it has its own heap and CPU clock.
 
 mod conditions;
 mod history;
+mod horizon;
 mod idle;
 mod index;
 mod lateness;
@@ -12,6 +13,8 @@ mod measure;
 mod memory;
 mod path;
 mod peers;
+mod plot;
+mod postgres;
 mod probe;
 mod rabbit;
 mod redis;
@@ -49,6 +52,7 @@ struct Arguments {
 enum Command {
     Scale(scale::Options),
     Peers(peers::Options),
+    Horizon(horizon::Options),
 }
 
 #[derive(Debug, Args)]
@@ -79,17 +83,22 @@ type Measure = fn(&Plan, &Store) -> Result<Vec<Figure>>;
 const IN_PROCESS: &[&str] = &["memory", "sqlite"];
 const REDIS: &[&str] = &["redis", "redisson", "redis-expiry"];
 const RABBIT: &[&str] = &["rabbitmq"];
+const POSTGRES: &[&str] = &["postgres"];
 
 /// Names and stores. Not all are made of `redis-expiry`: only pending jobs have an expiring key.
-const MEASUREMENTS: [(&str, &[&str], Measure); 28] = [
+const MEASUREMENTS: [(&str, &[&str], Measure); 39] = [
     ("index/life", &["memory"], index::measure),
     ("memory/pending", &["memory"], memory::pending),
     ("memory/runner", &["memory"], memory::runner),
     ("idle/calls", IN_PROCESS, idle::calls),
     ("sqlite/schedule", &["sqlite"], sqlite::schedule),
     ("sqlite/claims", &["sqlite"], sqlite::claims),
-    ("history/settled", &["memory", "sqlite", "redis", "rabbitmq"], history::settlements),
-    ("history/bytes", &["memory", "sqlite", "redis"], history::bytes),
+    (
+        "history/settled",
+        &["memory", "sqlite", "redis", "rabbitmq", "postgres"],
+        history::settlements,
+    ),
+    ("history/bytes", &["memory", "sqlite", "redis", "postgres"], history::bytes),
     ("lateness/idle", IN_PROCESS, lateness::single),
     ("lateness/steady", IN_PROCESS, lateness::steady),
     ("lateness/at-once", IN_PROCESS, lateness::at_once),
@@ -110,6 +119,17 @@ const MEASUREMENTS: [(&str, &[&str], Measure); 28] = [
     ("rabbit/idle", RABBIT, idle::messages),
     ("rabbit/drain", RABBIT, rabbit::claims),
     ("rabbit/path", RABBIT, path::measure),
+    ("postgres/schedule", POSTGRES, postgres::schedule),
+    ("postgres/single", POSTGRES, postgres::single),
+    ("postgres/producers", POSTGRES, postgres::producers),
+    ("postgres/claims", POSTGRES, postgres::claims),
+    ("postgres/path", POSTGRES, path::measure),
+    ("postgres/memory", POSTGRES, memory::pending),
+    ("postgres/log", POSTGRES, postgres::log),
+    ("postgres/late", POSTGRES, lateness::steady),
+    ("postgres/alone", POSTGRES, lateness::single),
+    ("postgres/at-once", POSTGRES, lateness::at_once),
+    ("postgres/idle", POSTGRES, idle::calls),
 ];
 
 fn main() -> ExitCode {
@@ -128,6 +148,7 @@ fn main() -> ExitCode {
             match command {
                 Some(Command::Scale(options)) => scale::run(options),
                 Some(Command::Peers(options)) => peers::run(&options),
+                Some(Command::Horizon(options)) => horizon::run(&options),
                 None => bench(&options),
             }
         }

@@ -11,8 +11,8 @@ use crate::workload::{PAYLOAD, Workload, fill, has_key, key, now};
 /// The store's growth for each pending job: this process for `memory`, with the allocator's
 /// overhead.
 pub(crate) fn pending(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    /// Bytes per job without a key and with a payload of [`PAYLOAD`], in `redis`.
-    const REDIS_TARGET: f64 = 300.0;
+    /// Bytes per job without a key and with a payload of [`PAYLOAD`], in `redis` and `postgres`.
+    const TARGET: f64 = 300.0;
     let many = plan.full_or_quick(1_000_000, 5_000);
     let few = plan.full_or_quick(300_000, 5_000);
     let mut cases = vec![(PAYLOAD, many, true)];
@@ -40,8 +40,8 @@ pub(crate) fn pending(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let keys_note = if keys { ", every second job with a key" } else { "" };
         let name = format!("{}: a pending job, payload {payload} bytes{keys_note}", store.name);
         let figure = Figure::new(name, grown / jobs as f64, "bytes");
-        let has_target = store.name == "redis" && payload == PAYLOAD && !keys;
-        figures.push(if has_target { figure.at_most(REDIS_TARGET) } else { figure });
+        let has_target = ["redis", "postgres"].contains(&store.name) && payload == PAYLOAD && !keys;
+        figures.push(if has_target { figure.at_most(TARGET) } else { figure });
     }
     Ok(figures)
 }

@@ -86,8 +86,13 @@ impl Probe {
     }
 
     pub(crate) fn lateness(&self) -> Times {
+        Times::new(self.take_lateness())
+    }
+
+    /// Returns the times since the last call.
+    pub(crate) fn take_lateness(&self) -> Vec<Duration> {
         let lateness = self.counts.lateness.as_ref();
-        Times::new(lateness.map(|times| lock(times).clone()).unwrap_or_default())
+        lateness.map(|times| std::mem::take(&mut *lock(times))).unwrap_or_default()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dq::backend::{Backend, backend_from_url};
 use dq::config::Environment;
 use dq::{Entropy, SystemClock};
-use dq_servers::{RabbitMq, Redis, install};
+use dq_servers::{Postgres, RabbitMq, Redis, install};
 
 use crate::measure::{Result, process_cpu, resident};
 
@@ -26,6 +26,8 @@ enum Kind {
     Redis(Redis),
     /// Each store is a virtual host, named by its number. The numbers in use.
     RabbitMq(RabbitMq, RefCell<Range<usize>>),
+    /// Each store is a database. The URL of the one in use.
+    Postgres(Postgres, RefCell<String>),
 }
 
 /// What a call took.
@@ -51,6 +53,13 @@ impl Store {
                 // Pending messages exceed a test server's memory limit.
                 let options = RabbitMq::options().set("vm_memory_high_watermark.absolute", "4GB");
                 Kind::RabbitMq(options.start(), RefCell::default())
+            }
+            "postgres" => {
+                install::postgres()?;
+                let options = POSTGRES_SETTINGS
+                    .iter()
+                    .fold(Postgres::options(), |options, (name, value)| options.set(name, value));
+                Kind::Postgres(options.start(), RefCell::default())
             }
             _ => {
                 install::redis()?;
@@ -85,6 +94,14 @@ impl Store {
                 }
                 self.another()
             }
+            Kind::Postgres(postgres, database) => {
+                let url = postgres.create_database();
+                let old = database.replace(url.clone());
+                if let Some((_, name)) = old.rsplit_once('/') {
+                    postgres.try_execute(&format!("DROP DATABASE {name} WITH (FORCE)"))?;
+                }
+                url
+            }
         })
     }
 
@@ -99,26 +116,29 @@ impl Store {
                 vhosts.borrow_mut().end += 1;
                 rabbit.vhost(&format!("bench-{number}"))
             }
+            Kind::Postgres(_, database) => format!("{}?schema=another", database.borrow()),
         }
     }
 
-    /// `HOST:PORT` of the Redis server, or the file's path.
+    /// `HOST:PORT` of the Redis server, the database's URL, or the file's path.
     pub(crate) fn address(&self) -> String {
         match &self.kind {
             Kind::Memory => String::new(),
             Kind::Files(dir) => dir.join("jobs.db").display().to_string(),
             Kind::Redis(redis) => redis.address(),
             Kind::RabbitMq(rabbit, ..) => rabbit.address(),
+            Kind::Postgres(_, database) => database.borrow().clone(),
         }
     }
 
-    /// Bytes in the files, in Redis's memory, or in this process for `memory`.
+    /// Bytes in the files, in the database, in Redis's memory, or in this process for `memory`.
     pub(crate) fn bytes(&self) -> Result<f64> {
         match &self.kind {
             Kind::Memory => Ok(resident("self") as f64),
             Kind::Files(dir) => size(dir),
             Kind::Redis(_) => self.info("used_memory"),
             Kind::RabbitMq(rabbit, ..) => size(rabbit.dir()),
+            Kind::Postgres(..) => self.sql("SELECT pg_database_size(current_database())"),
         }
     }
 
@@ -129,12 +149,20 @@ impl Store {
             Kind::Redis(_) => self.info("used_cpu_user")? + self.info("used_cpu_sys")?,
             Kind::RabbitMq(rabbit, ..) => {
                 let process = rabbit.process_id().ok_or("the broker has ended")?;
-                let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-                // The program name, in parentheses, may contain spaces. User and kernel time are in
-                // hundredths of a second; the first field here is the state.
-                let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-                let spent = fields.split_whitespace().skip(11).take(2);
-                spent.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+                stat(&process.to_string())?[PROCESS_CPU].iter().sum::<f64>() / 100.0
+            }
+            Kind::Postgres(postgres, ..) => {
+                let server = postgres.process_id().ok_or("the server has ended")?;
+                let own = stat(&server.to_string())?;
+                let mut ticks: f64 = own[PROCESS_CPU].iter().chain(&own[ENDED_CHILDREN_CPU]).sum();
+                for process in fs::read_dir("/proc")?.flatten() {
+                    // Not a process, or one that has ended meanwhile.
+                    let Ok(fields) = stat(&process.file_name().to_string_lossy()) else { continue };
+                    if fields[PARENT] == f64::from(server) {
+                        ticks += fields[PROCESS_CPU].iter().sum::<f64>();
+                    }
+                }
+                ticks / 100.0
             }
         };
         Ok(Some(Duration::from_secs_f64(seconds)))
@@ -153,7 +181,8 @@ impl Store {
 
     pub(crate) fn server_resident(&self) -> u64 {
         let process = match &self.kind {
-            Kind::Memory | Kind::Files(_) => None,
+            // PostgreSQL's processes share most of their memory.
+            Kind::Memory | Kind::Files(_) | Kind::Postgres(..) => None,
             Kind::Redis(redis) => redis.process_id(),
             Kind::RabbitMq(rabbit, ..) => rabbit.process_id(),
         };
@@ -172,6 +201,11 @@ impl Store {
                 let [version, erlang] = ["rabbit_misc:version()", "rabbit_misc:otp_release()"]
                     .map(|call| rabbit.eval(call).trim_matches('"').to_owned());
                 Some(format!("RabbitMQ {version}, Erlang {erlang}, one node, two schedulers"))
+            }
+            Kind::Postgres(postgres, ..) => {
+                let settings = POSTGRES_SETTINGS.map(|(name, value)| format!("{name} = {value}"));
+                let version = postgres.execute("SHOW server_version");
+                Some(format!("PostgreSQL {version}, durable, {}", settings.join(", ")))
             }
         }
     }
@@ -196,6 +230,42 @@ impl Store {
             _ => Err(format!("{} has no RabbitMQ server", self.name).into()),
         }
     }
+
+    /// A number from the PostgreSQL database in use.
+    pub(crate) fn sql(&self, query: &str) -> Result<f64> {
+        match &self.kind {
+            Kind::Postgres(postgres, database) => {
+                Ok(postgres.psql(&database.borrow(), query)?.parse()?)
+            }
+            _ => Err(format!("{} has no PostgreSQL server", self.name).into()),
+        }
+    }
+
+    /// Bytes of write-ahead log so far; `None` without PostgreSQL.
+    pub(crate) fn wal(&self) -> Option<f64> {
+        self.sql("SELECT pg_current_wal_insert_lsn() - '0/0'").ok()
+    }
+}
+
+/// A server with some memory, and without a checkpoint in the middle of a measurement: after one, the
+/// log has a copy of each page that changes.
+const POSTGRES_SETTINGS: [(&str, &str); 4] = [
+    ("shared_buffers", "1GB"),
+    ("max_wal_size", "8GB"),
+    ("checkpoint_timeout", "30min"),
+    ("max_connections", "200"),
+];
+
+const PARENT: usize = 1;
+const PROCESS_CPU: Range<usize> = 11..13;
+const ENDED_CHILDREN_CPU: Range<usize> = 13..15;
+
+/// The fields of `/proc/PROCESS/stat` after the program's name, which may contain spaces; the first is
+/// the state, which is no number. CPU times are in hundredths of a second.
+fn stat(process: &str) -> Result<Vec<f64>> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    Ok(fields.take(15).map(|field| field.parse().unwrap_or(f64::NAN)).collect())
 }
 
 pub(crate) fn environment() -> Environment {

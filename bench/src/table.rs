@@ -33,6 +33,11 @@ impl Figure {
         self.target(text, met)
     }
 
+    pub(crate) fn at_least(self, bound: f64) -> Self {
+        let (text, met) = (format!("≥ {} {}", short(bound), self.unit), self.value >= bound);
+        self.target(text, met)
+    }
+
     pub(crate) fn ratio_at_least(self, bound: f64) -> Self {
         self.ratio_target("≥", bound, |value| value >= bound)
     }

@@ -11,3 +11,4 @@ mod races;
 mod rights;
 mod schema;
 mod sql_api;
+mod statement;

@@ -136,6 +136,7 @@ async fn bad_input_is_refused_by_name_and_stores_nothing() {
         ("cancel('orders')", "name the job by key or by id"),
         ("get('orders', 'key', gen_random_uuid())", "name the job by key or by id"),
         ("reschedule('orders', null, 'key')", "due must not be null"),
+        ("reschedule('orders', localtimestamp, 'key')", "timestamp without time zone"),
     ] {
         let error = client.batch_execute(&format!("SELECT dq.{call}")).await.unwrap_err();
         let message = error.as_db_error().unwrap().message();

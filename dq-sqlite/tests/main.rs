@@ -13,6 +13,7 @@ mod orphans;
 mod processes;
 mod readers;
 mod replaced;
+mod statement;
 mod store;
 mod transaction;
 mod versions;

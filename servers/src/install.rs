@@ -1,8 +1,9 @@
 //! Installs the programs that the tests need, for `cargo xtask servers`.
 //!
 //! Programs on the machine are used if they exist. Others come from Debian packages: servers are
-//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`). The JDK, Maven and Python start no
-//! service, so they are installed. All functions are idempotent, and fast if nothing is missing.
+//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`). The JDK, Maven, Python and
+//! Node.js start no service, so they are installed. All functions are idempotent, and fast if
+//! nothing is missing.
 //!
 //! Each error is a message: how to install manually, or which command failed.
 
@@ -11,9 +12,9 @@ use std::process::Command;
 use crate::debian;
 use crate::program::on_path;
 use crate::pypi::PythonPackage;
-use crate::{browser, nginx, postgres, prometheus, rabbitmq, redis};
+use crate::{browser, nginx, npm, postgres, prometheus, rabbitmq, redis};
 
-/// Installs all programs and PyPI packages.
+/// Installs all programs, and packages from PyPI and npm.
 pub fn everything() -> Result<(), String> {
     redis()?;
     rabbitmq()?;
@@ -23,6 +24,8 @@ pub fn everything() -> Result<(), String> {
     prometheus::PACKAGE.install()?;
     java()?;
     python()?;
+    node()?;
+    npm::install()?;
     PythonPackage::ALL.into_iter().try_for_each(|package| package.install().map(drop))
 }
 
@@ -57,4 +60,12 @@ fn python() -> Result<(), String> {
     }
     debian::require("python3 with pip")?;
     debian::install(&["python3", "python3-pip"])
+}
+
+fn node() -> Result<(), String> {
+    if ["node", "npm"].iter().all(|program| on_path(program).is_some()) {
+        return Ok(());
+    }
+    debian::require("node and npm")?;
+    debian::install(&["nodejs", "npm"])
 }

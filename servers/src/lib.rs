@@ -22,6 +22,7 @@ pub mod install;
 mod browser;
 mod debian;
 mod nginx;
+mod npm;
 mod once;
 mod package;
 mod port;
@@ -39,6 +40,7 @@ mod watchdog;
 
 pub use browser::Browser;
 pub use nginx::Nginx;
+pub use npm::node_packages;
 pub use postgres::{PgBouncer, Postgres, PostgresOptions, shared_postgres};
 pub use prometheus::promtool;
 pub use pypi::{PythonPackage, python_package};

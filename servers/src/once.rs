@@ -1,8 +1,16 @@
 //! Directories that are filled once, by one process at a time.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::Path;
+
+/// Returns a directory's name for this content: other content gets another directory.
+pub(crate) fn directory_name(name: &str, content: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    format!("{name}-{:08x}", hasher.finish() as u32)
+}
 
 /// Creates `target`, unless `is_complete` holds for it. Another process that needs it waits.
 ///

@@ -1,11 +1,10 @@
 //! PyPI packages, installed by pip. Each file must match a known hash.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::once::create_once;
+use crate::once::{create_once, directory_name};
 use crate::program::unpacked_programs;
 
 const PYPI: &str = "pypi";
@@ -17,6 +16,8 @@ pub enum PythonPackage {
     AxeCore,
     /// `openapi-python-client`, which generates HTTP API clients.
     OpenapiClient,
+    /// `psycopg`, the PostgreSQL driver.
+    Psycopg,
     /// `schemathesis`, which tests HTTP APIs against their OpenAPI documents.
     Schemathesis,
     /// `standardwebhooks`, which verifies webhook signatures.
@@ -25,26 +26,29 @@ pub enum PythonPackage {
 
 impl PythonPackage {
     /// All packages.
-    pub const ALL: [Self; 4] =
-        [Self::AxeCore, Self::OpenapiClient, Self::Schemathesis, Self::StandardWebhooks];
+    pub const ALL: [Self; 5] = [
+        Self::AxeCore,
+        Self::OpenapiClient,
+        Self::Psycopg,
+        Self::Schemathesis,
+        Self::StandardWebhooks,
+    ];
 
     const fn requirements(self) -> &'static str {
         match self {
             Self::AxeCore => include_str!("../pypi/axe-playwright-python.txt"),
             Self::OpenapiClient => include_str!("../pypi/openapi-python-client.txt"),
+            Self::Psycopg => include_str!("../pypi/psycopg.txt"),
             Self::Schemathesis => include_str!("../pypi/schemathesis.txt"),
             Self::StandardWebhooks => include_str!("../pypi/standardwebhooks.txt"),
         }
     }
 
-    /// Other requirements get another directory.
     fn directory(self) -> String {
         let requirements = self.requirements();
         let mut lines = requirements.lines().filter(|line| !line.starts_with('#'));
         let first = lines.next().unwrap_or_default().trim_end_matches(" \\");
-        let mut hasher = DefaultHasher::new();
-        requirements.hash(&mut hasher);
-        format!("{}-{:08x}", first.replace("==", "-"), hasher.finish() as u32)
+        directory_name(&first.replace("==", "-"), requirements)
     }
 
     /// Returns the package's directory, for `PYTHONPATH`; downloads it if it is missing.

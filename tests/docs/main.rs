@@ -1,7 +1,7 @@
 //! The code and configuration shown in README and guide.
 //!
 //! Each page with Rust code has a file here, which is compiled and tested. Some pages share one.
-//! Every `rust` block must be part of a file, apart from comments and white space. Every `toml`
+//! Every `rust` block must be part of a file or of an example in `examples/transactions`, apart from comments and white space. Every `toml`
 //! block with a `[backend]` must be a valid configuration.
 
 // Pages often show only part of a program.
@@ -73,12 +73,13 @@ fn code(text: &str) -> String {
 
 #[test]
 fn code_on_every_page_is_compiled_and_tested() {
-    let sources = files(&root().join("tests/docs"), "rs");
-    let sources: Vec<String> = sources.iter().map(|(_, source)| code(source)).collect();
+    let folders = ["tests/docs", "examples/transactions/src/bin"];
+    let sources = folders.map(|folder| files(&root().join(folder), "rs"));
+    let sources: Vec<String> = sources.iter().flatten().map(|(_, source)| code(source)).collect();
     for (path, page) in pages() {
         for block in blocks(&page, "rust") {
             let is_tested = sources.iter().any(|source| source.contains(&code(block)));
-            assert!(is_tested, "{}: in no file of tests/docs:\n{block}", path.display());
+            assert!(is_tested, "{}: in no file:\n{block}", path.display());
         }
     }
 }

@@ -11,4 +11,5 @@ mod redisson_bridge;
 mod refusals;
 mod server;
 mod switch_backend;
+mod transactions;
 mod use_cases;

@@ -1,11 +1,14 @@
 //! Tests the `redisson` backend with real Redisson clients in several versions on the same queues.
-//! A *peer* is such a client, a Java program in its own process.
+//! A *peer* is such a client, a Java program in its own process. `sql` tests the SQL functions of the
+//! `postgres` backend with programs in other languages.
 
 mod bridge;
 mod golden;
+mod maven;
 mod peer;
 mod rust;
 mod shared_queue;
+mod sql;
 
 /// Generates each test for each version, in a module named after the test.
 macro_rules! for_each_version {

@@ -78,7 +78,7 @@ impl Rust {
     pub(crate) fn run(&self) -> Running {
         let (sender, deliveries) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel::<()>();
-        let runner = self.dq.runner().state(Reporter(sender)).build().unwrap();
+        let runner = self.dq.runner().only([QUEUE]).state(Reporter(sender)).build().unwrap();
         let task = tokio::spawn(async move {
             runner.run_until(async { drop(stopped.await) }).await.unwrap();
         });

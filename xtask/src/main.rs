@@ -25,7 +25,8 @@ usage: cargo xtask COMMAND
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
   scale --backend X --pending N     measures with up to N pending jobs, in release mode; writes a table and a plot
-  peers [--only PEER] [--quick]     compares with other libraries side by side, on Redis and on SQLite
+  horizon [--seconds N]             measures PostgreSQL under an old snapshot, in release mode; writes a plot
+  peers [--only PEER] [--quick]     compares with other libraries side by side, on Redis, PostgreSQL and SQLite
   upgrade REVISION [STORE]          runs an older revision and this one side by side on each store
   upgrade REVISION STORE --raised   the same if this revision raises the format, so that the older one is refused
   faults --backend X [--seed N] [--minutes M | --seconds S]
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         ["test", "--quick"] => programs::run_quick(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
         ["servers"] => test::servers(),
-        [command @ ("bench" | "scale" | "peers"), ref rest @ ..] => bench(command, rest),
+        [command @ ("bench" | "scale" | "horizon" | "peers"), ref rest @ ..] => bench(command, rest),
         ["upgrade", revision] => upgrade::upgrade(revision, None, false),
         ["upgrade", revision, store] => upgrade::upgrade(revision, Some(store), false),
         ["upgrade", revision, store, "--raised"] => upgrade::upgrade(revision, Some(store), true),

@@ -43,7 +43,8 @@ pub(crate) fn filtered(filter: &str) -> Result {
 
 pub(crate) fn servers() -> Result {
     println!(
-        "── servers: Redis, RabbitMQ, PostgreSQL, pgbouncer, a browser, nginx, promtool, Java, Python"
+        "── servers: Redis, RabbitMQ, PostgreSQL, pgbouncer, a browser, nginx, promtool, Java, \
+         Python, Node.js"
     );
     let start = Instant::now();
     dq_servers::install::everything()?;

@@ -1,7 +1,6 @@
 //! `dq-bench scale`: calls, lateness and memory with a growing number of pending jobs.
 
 mod measure;
-mod plot;
 mod report;
 
 use std::fs;
@@ -18,7 +17,7 @@ use report::Report;
 
 const LEAST: usize = 100;
 
-const STORES: [&str; 3] = ["sqlite", "redis", "rabbitmq"];
+const STORES: [&str; 4] = ["sqlite", "redis", "rabbitmq", "postgres"];
 
 /// Measures calls, lateness and memory with up to N pending jobs. Writes a table, a plot and the
 /// figures.

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::measure::{Point, Quantiles};
-use super::plot::{Line, plot};
 use crate::conditions::Conditions;
+use crate::plot::{Line, Scale, plot};
 use crate::table::{grouped, markdown};
 
 #[derive(Debug, Serialize)]
@@ -66,6 +66,7 @@ impl Report {
         let title = format!("{}: 99th percentiles in ms, by pending jobs", self.store);
         plot(
             &title,
+            Scale::Logarithmic,
             &[
                 line("schedule", |it| it.schedule),
                 line("cancel", |it| it.cancel),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Announcement, Backend, Capabilities, ClaimParams, Claimed, Clock, DeadReason, Error, ErrorKind,
-    Finding, Job, Layer, MemoryBackend, QueueName, Renewal, Renewed, Result, Settled, Settlement,
-    Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
+    Finding, Job, Layer, Lease, MemoryBackend, QueueName, Renewal, Renewed, Result, Settled,
+    Settlement, Severity, SqlStatement, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
 };
 
 #[derive(Debug, Default, Clone)]
@@ -101,6 +101,10 @@ async fn hang_if(hangs: bool) {
 
 #[async_trait]
 impl Layer for FaultyStore {
+    fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
+        Ok(SqlStatement::of_lease("SELECT done($1)", lease))
+    }
+
     fn inner(&self) -> &dyn Backend {
         &self.inner
     }

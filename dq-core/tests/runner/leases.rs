@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
-use dq_core::{Clock, DeadKind, DurationExt, Outcome, Settled};
+use dq_core::{
+    Backend, Clock, DeadKind, DurationExt, Lease, Outcome, Settled, Settlement, Verdict,
+};
 
 use crate::runner::faulty::Faults;
-use crate::runner::fixture::{ACCEPTED, FIRST, Fixture, Observed, TestHandler};
+use crate::runner::fixture::{ACCEPTED, FIRST, Fixture, Observed, TestHandler, finished};
 use crate::runner::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -115,4 +117,33 @@ async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
     fixture.wait_for(&FIRST).await;
     fixture.advance_until(250.millis(), &Observed::LeaseLost).await;
     fixture.stop_by(250.millis()).await;
+}
+
+/// The store then answers renewals and the settlement like those of a lost lease.
+#[tokio::test]
+async fn a_handler_may_end_its_job_in_its_own_transaction_and_go_on() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    let store = Arc::clone(&fixture.store);
+    let handler = TestHandler::new(move |job, _| {
+        let store = Arc::clone(&store);
+        async move {
+            let lease =
+                Lease { queue: job.queue().clone(), job: job.id(), token: job.fencing_token() };
+            let statement = job.done_statement()?;
+            assert!(statement.argument().contains(&lease.token.0.to_string()));
+            let done = [Settlement::new(lease, Verdict::Done)];
+            assert_eq!(Backend::settle(&*store, &done).await?, [Settled::Accepted]);
+            job.sleep(LEASE * 2).await;
+            assert!(!job.is_cancelled());
+            Ok(Outcome::Done)
+        }
+    });
+    fixture.run(handler.with(lease()));
+    let settled = Observed::SettledBefore(Settled::LostLease);
+    let before = fixture.advance_until(100.millis(), &settled).await;
+    assert!(before.contains(&FIRST) && before.contains(&finished("Done")), "{before:?}");
+    assert!(!before.contains(&Observed::LeaseLost), "{before:?}");
+    fixture.stop().await;
+    assert_eq!(fixture.done().await, 1);
 }

@@ -105,7 +105,13 @@ BEGIN
     job_due := dq.from_ms(stored.receipt_dues[1]);
 END $$;
 
--- A time without zone is refused: it would mean another moment in each session.
+-- A time without zone would mean another moment in each session.
+CREATE OR REPLACE FUNCTION dq.refuse_local_time() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE 'dq: due is a timestamp without time zone; pass a timestamptz, such as now() + interval ''1 hour'''
+        USING ERRCODE = 'invalid_parameter_value';
+END $$;
+
 CREATE OR REPLACE FUNCTION dq.schedule(
     queue text, payload jsonb, due timestamp, key text DEFAULT NULL,
     on_conflict text DEFAULT 'keep', on_running text DEFAULT 'refuse', id uuid DEFAULT NULL,
@@ -113,8 +119,7 @@ CREATE OR REPLACE FUNCTION dq.schedule(
     OUT outcome text, OUT job_id uuid, OUT job_due timestamptz
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE 'dq: due is a timestamp without time zone; pass a timestamptz, such as now() + interval ''1 hour'''
-        USING ERRCODE = 'invalid_parameter_value';
+    PERFORM dq.refuse_local_time();
 END $$;
 
 CREATE OR REPLACE FUNCTION dq.check_target(key text, id uuid) RETURNS void
@@ -148,6 +153,14 @@ BEGIN
     RETURN (ARRAY['moved', 'not_found', 'already_running'])
         [(dq.reschedule_jobs(ARRAY[queue], ARRAY[id], ARRAY[key], ARRAY[dq.from_now_on(due)],
             ARRAY[false])).outcomes[1] + 1];
+END $$;
+
+-- Refuses a time without zone, as `schedule` does.
+CREATE OR REPLACE FUNCTION dq.reschedule(
+    queue text, due timestamp, key text DEFAULT NULL, id uuid DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM dq.refuse_local_time();
 END $$;
 
 -- Returns a job by id, or the live one with a key; no row if there is none. The state is 'scheduled',

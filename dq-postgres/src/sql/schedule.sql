@@ -8,41 +8,39 @@ CREATE OR REPLACE FUNCTION dq.store(
 DECLARE
     t bigint := dq.now_ms();
     n integer := cardinality(ids);
-    dues bigint[] := times;
     -- In the caller's order, also of jobs that conflicts delay.
     seqs bigint[];
-    earliest bigint := 9223372036854775807;
     inserted uuid[];
     i integer;
     result record;
     first record;
 BEGIN
-    FOR i IN 1..n LOOP
-        IF are_delays[i] THEN
-            dues[i] := t + times[i];
-        END IF;
-        earliest := least(earliest, dues[i]);
-        seqs[i] := nextval('dq.job_seq');
-    END LOOP;
-    outcomes := array_fill(0, ARRAY[n]);
     receipt_ids := ids;
-    receipt_dues := dues;
     -- Conflicts are rare: insert first.
     IF n = 1 THEN
+        seqs := ARRAY[nextval('dq.job_seq')];
+        receipt_dues := ARRAY[CASE WHEN are_delays[1] THEN t + times[1] ELSE times[1] END];
+        outcomes := '{0}';
         INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
-            SELECT ids[1], seqs[1], dues[1], dues[1], t, q, pin_times[1], limits[1],
+            SELECT ids[1], seqs[1], receipt_dues[1], receipt_dues[1], t, q, pin_times[1], limits[1],
                 keys[1], all_headers[1], payloads[1]
             FROM dq.queue WHERE name = queues[1]
-            ON CONFLICT DO NOTHING
-            RETURNING ARRAY[id] INTO inserted;
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            inserted := ids;
+        END IF;
     ELSE
+        seqs := ARRAY(SELECT nextval('dq.job_seq') FROM generate_series(1, n));
+        receipt_dues := ARRAY(SELECT CASE WHEN is_delay THEN t + time ELSE time END
+            FROM unnest(times, are_delays) AS item (time, is_delay));
+        outcomes := array_fill(0, ARRAY[n]);
         -- Sorted by key, here and below, so that two calls with the same keys do not wait for each other
         -- in a circle.
         WITH new AS (
             INSERT INTO dq.job
                 (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
             SELECT id, seq, due, due, t, q, remember, max_attempts, key, headers, payload
-            FROM unnest(ids, seqs, queues, keys, dues, pin_times, limits, all_headers, payloads)
+            FROM unnest(ids, seqs, queues, keys, receipt_dues, pin_times, limits, all_headers, payloads)
                 AS item (id, seq, queue, key, due, remember, max_attempts, headers, payload)
                 JOIN dq.queue ON queue.name = item.queue
             ORDER BY q, key, seq
@@ -56,17 +54,17 @@ BEGIN
             ORDER BY queue, key, number
         LOOP
             CONTINUE WHEN ids[i] = ANY (inserted) AND array_position(ids, ids[i]) = i;
-            result := dq.store_one(ids[i], seqs[i], queues[i], keys[i], dues[i], policies[i], detaches[i],
-                pin_times[i], limits[i], all_headers[i], payloads[i], t);
+            result := dq.store_one(ids[i], seqs[i], queues[i], keys[i], receipt_dues[i], policies[i],
+                detaches[i], pin_times[i], limits[i], all_headers[i], payloads[i], t);
             outcomes[i] := result.outcome;
             receipt_ids[i] := result.receipt_id;
             receipt_dues[i] := result.receipt_due;
         END LOOP;
     END IF;
-    IF earliest < t + 1500 THEN
+    IF t + 1500 > ANY (receipt_dues) THEN
         FOR first IN
             SELECT q, min(due) AS due
-            FROM unnest(queues, dues, outcomes) AS item (queue, due, outcome)
+            FROM unnest(queues, receipt_dues, outcomes) AS item (queue, due, outcome)
                 JOIN dq.queue ON queue.name = item.queue
             WHERE outcome < 2 GROUP BY q
         LOOP

@@ -2,7 +2,6 @@
 //!
 //! The program is in `tests/interop/java`; its `Main.java` describes the protocol.
 
-mod build;
 mod queue;
 mod value;
 mod version;
@@ -14,8 +13,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
+
+use crate::maven;
 
 pub(crate) use queue::Queue;
 pub(crate) use value::{Codec, JsonClass, Order, Value};
@@ -84,21 +85,17 @@ impl Peer {
 }
 
 async fn launch(version: Version, redis_port: u16, prefix: Option<&str>) -> Peer {
-    let built = tokio::task::spawn_blocking(move || build::build(version)).await.unwrap();
-    let directory = built.unwrap_or_else(|error| panic!("{error}"));
-    let class_path =
-        format!("{}:{}/*", directory.join("classes").display(), directory.join("lib").display());
-    let mut child = Command::new("java")
-        // Options for a short-lived process: fast start and few threads.
-        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
-        .args(["-cp", &class_path, "interop.Main"])
+    let property = format!("-Dredisson.version={version}");
+    let mut child = maven::java("interop/java", format!("redisson-{version}"), Some(property))
+        .await
+        .arg("interop.Main")
         .arg(format!("127.0.0.1:{redis_port}"))
         .args(prefix)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .unwrap_or_else(|error| panic!("java does not start ({error}): {}", build::REMEDY));
+        .unwrap_or_else(|error| panic!("java does not start ({error}): {}", maven::REMEDY));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // Once connected, the program sends its version.
     let connected: Result<String, String> = answer(&mut lines).await;
