@@ -69,8 +69,8 @@ fn functions(schema: &str) -> String {
     in_schema(schema, &functions).into_owned()
 }
 
-/// Returns the SQL that creates or updates the schema, and then grants a role what programs need. A
-/// single statement creates all, and so is a transaction.
+/// Returns the SQL to create or update the schema, and to grant a role the rights to use it. A single
+/// statement creates all, and so is a transaction.
 pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
     let mut migrations = String::new();
     for (number, migration) in (1..).zip(MIGRATIONS) {
@@ -115,7 +115,7 @@ END $migrate$;
     sql
 }
 
-/// Creates or migrates the schema if necessary, and grants a role what programs need.
+/// Creates or migrates the schema if necessary, and grants a role the rights to use it.
 pub(crate) async fn ensure(pool: &Pool, schema: &str, role: Option<&str>) -> Result<Migrated> {
     let found = installed(pool, schema).await?;
     let is_current = found.is_newer() || found == LATEST && has_functions(pool, schema).await?;
