@@ -130,7 +130,7 @@ pub(crate) struct MigrateArgs {
     /// Print the SQL, without a connection, instead of running it.
     #[arg(long)]
     pub(crate) print: bool,
-    /// Also grant this role what programs that use the store need.
+    /// Also grant this role the rights to use the store.
     #[arg(long, value_name = "ROLE", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) grant: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! All integration tests in one program, because linking takes long.
 
 mod import;
+mod import_postgres;
 mod migrate;
 mod program;
 mod serve;

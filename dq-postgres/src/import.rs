@@ -139,8 +139,8 @@ impl QueryRows {
         self.client.query_typed(sql, &[]).await.map_err(|error| {
             let server = &self.source.server;
             match error.as_db_error() {
-                // Data and syntax; also missing rights, which are the tables' here.
-                Some(refusal) if ["22", "42"].contains(&&refusal.code().code()[..2]) => {
+                // Data, changes, and syntax; also missing rights, which are the tables' here.
+                Some(refusal) if ["22", "25", "42"].contains(&&refusal.code().code()[..2]) => {
                     let what = format!("PostgreSQL at {}: {}", server.shown, refusal.message());
                     Error::new(ErrorKind::InvalidInput, what).remedy("correct the query")
                 }

@@ -5,8 +5,8 @@
 //! and the oldest that may still read (`min_reader`). A migration that older versions can ignore leaves
 //! the minimums alone. If a function's arguments, result or meaning change, it gets a new name.
 //!
-//! Functions have a version of their own. A process replaces the functions of an older build, and ones
-//! that somebody has changed or dropped, but never those of a newer build.
+//! The functions have their own version. A process replaces an older build's functions, and changed or
+//! dropped ones, but never a newer build's.
 
 use std::collections::HashSet;
 
@@ -69,8 +69,8 @@ fn functions(schema: &str) -> String {
     in_schema(schema, &functions).into_owned()
 }
 
-/// Returns the SQL that creates the schema or brings it up to date, whatever is installed, and then
-/// grants a role what programs need. One statement creates all, so it also is a transaction.
+/// Returns the SQL to create or update the schema, and to grant a role the rights to use it. A single
+/// statement creates all, and so is a transaction.
 pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
     let mut migrations = String::new();
     for (number, migration) in (1..).zip(MIGRATIONS) {
@@ -115,7 +115,7 @@ END $migrate$;
     sql
 }
 
-/// Creates or migrates the schema if necessary, and grants a role what programs need.
+/// Creates or migrates the schema if necessary, and grants a role the rights to use it.
 pub(crate) async fn ensure(pool: &Pool, schema: &str, role: Option<&str>) -> Result<Migrated> {
     let found = installed(pool, schema).await?;
     let is_current = found.is_newer() || found == LATEST && has_functions(pool, schema).await?;
@@ -133,7 +133,7 @@ pub(crate) async fn ensure(pool: &Pool, schema: &str, role: Option<&str>) -> Res
     })
 }
 
-/// Names what is out of date, in an error that a missing right has caused.
+/// Adds both versions to an error about a missing right.
 fn not_migrated(schema: &str, found: Installed, error: Error) -> Error {
     if error.kind() != ErrorKind::Config || found == NOTHING {
         return error;

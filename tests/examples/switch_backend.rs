@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dq::backend::QueueStats;
 use dq::{Dq, JobState, Rescheduled};
-use dq_servers::{Redis, shared_rabbitmq};
+use dq_servers::{Redis, shared_postgres, shared_rabbitmq};
 
 use crate::program::{MAX_WAIT, Program};
 
@@ -120,6 +120,32 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     assert_eq!(created_in(&rabbit_url), 3);
     for url in [&sqlite_url, &redis_url, &redisson_url, &rabbit_url] {
         assert_eq!(stats(url).stored(), 0, "no job is left in {url}, not even a dead one");
+    }
+}
+
+#[test]
+fn no_job_is_lost_or_doubled_from_sqlite_to_postgres() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let postgres_url = shared_postgres().create_database();
+    let text = include_str!("../../examples/switch_backend/postgres.toml");
+    let example = "url = \"postgres://postgres@127.0.0.1:5432/postgres\"";
+    let address = format!("url = \"{postgres_url}\"\nresponse_timeout = \"60s\"");
+    std::fs::write(dir.join("postgres.toml"), text.replace(example, &address)).unwrap();
+    let sqlite = include_str!("../../examples/switch_backend/sqlite.toml");
+    std::fs::write(dir.join("sqlite.toml"), sqlite).unwrap();
+    let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
+
+    kill(start(dir, "sqlite.toml", "600", 0));
+    make_due_soon(&sqlite_url);
+    let mut second = start(dir, "postgres.toml", "1", 3);
+    let mut ran = second.rest();
+    assert!(second.wait().success());
+    assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
+    ran.sort();
+    assert_eq!(ran, reminders_of(&["sqlite.toml", "postgres.toml"]));
+    for url in [&sqlite_url, &postgres_url] {
+        assert_eq!((created_in(url), stats(url).stored()), (3, 0), "{url}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Copies jobs from tables, which a query reads.
+//! Copies jobs, which a query reads from tables.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -106,7 +106,7 @@ async fn check(dq: &Dq, rows: &mut QueryRows) -> Result<Checked> {
     }
 }
 
-/// Refuses what the store would refuse, and a second row with the same id, which it would not store.
+/// Refuses jobs beyond the limits, and a repeated id: the store would keep only the first job.
 fn check_job(
     dq: &Dq,
     now: Timestamp,
@@ -124,7 +124,7 @@ fn check_job(
     }
 }
 
-/// What has become of the rows.
+/// Rows by outcome.
 #[derive(Default)]
 struct Stored {
     imported: u64,

@@ -45,11 +45,10 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
         self.connect(environment).await
     }
 
-    /// Returns the SQL that creates the store or brings it up to date, and then grants `role` what
-    /// programs need.
+    /// Returns the SQL to create or update the store, and to grant `role` the rights to use it.
     ///
-    /// For people who run migrations with their own tools. It connects to nothing; running it again
-    /// changes nothing.
+    /// For people who run migrations with their own tools. Printing needs no connection, and running
+    /// the SQL again changes nothing.
     ///
     /// # Errors
     /// `Unsupported` if the store is not kept in such a schema; `Config` for an invalid setting.
