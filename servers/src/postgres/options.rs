@@ -70,23 +70,11 @@ impl PostgresOptions {
         let port = port::free();
         let data = watchdog.dir().join(DATA);
         let server = unprivileged(installation.program("postgres"), watchdog.dir());
-        let wrapper = server.wrapper;
-        let command = |name| {
-            let mut program = installation.program(name);
-            program.wrapper = wrapper;
-            let mut command = program.command();
-            command.current_dir(watchdog.dir()).arg("-D").arg(&data).arg("--no-sync");
-            command
-        };
         match &self.primary {
-            None => run(command("initdb")
+            None => run(into_data(&installation, "initdb", watchdog.dir())
                 .args(["-U", USER, "-A", "trust", "-E", "UTF8"])
                 .arg("--no-locale")),
-            Some((socket_dir, port)) => {
-                let mut copy = command("pg_basebackup");
-                copy.args(["-R", "-c", "fast", "-U", USER, "-p", &port.to_string(), "-h"]);
-                run(copy.arg(socket_dir));
-            }
+            Some((socket_dir, port)) => copy(&installation, watchdog.dir(), socket_dir, *port),
         }
         self.configure(&data, port)
             .unwrap_or_else(|error| panic!("{} cannot be written: {error}", data.display()));
@@ -140,6 +128,20 @@ impl PostgresOptions {
     }
 }
 
+/// A command that creates a server's data.
+fn into_data(installation: &Installation, program: &str, dir: &Path) -> Command {
+    let mut command = unprivileged(installation.program(program), dir).command();
+    command.current_dir(dir).arg("-D").arg(dir.join(DATA)).arg("--no-sync");
+    command
+}
+
+/// Copies a primary's data for a standby.
+fn copy(installation: &Installation, dir: &Path, socket_dir: &Path, port: u16) {
+    let mut copy = into_data(installation, "pg_basebackup", dir);
+    copy.args(["-R", "-c", "fast", "-U", USER, "-p", &port.to_string(), "-h"]);
+    run(copy.arg(socket_dir));
+}
+
 fn run(command: &mut Command) {
     let output = command.output();
     let output = output.unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
@@ -151,6 +153,20 @@ impl Postgres {
     /// Starts a server with the default settings.
     pub fn start() -> Self {
         Self::options().start()
+    }
+
+    /// Replaces the data by a copy of another primary's, after [`kill`](Self::kill), and starts as its
+    /// streaming standby, with the same port.
+    pub fn rejoin(&self, primary: &Self) {
+        let data = self.dir().join(DATA);
+        let options = Self::options().standby_of(primary);
+        let replaced = fs::remove_dir_all(&data).and_then(|()| {
+            copy(&Installation::find(), self.dir(), primary.socket_dir(), primary.port());
+            options.configure(&data, self.port)
+        });
+        replaced.unwrap_or_else(|error| panic!("{}: {error}", data.display()));
+        self.restart();
+        options.wait_until_streaming(self);
     }
 
     /// Returns settings for a server.

@@ -3,6 +3,7 @@
 
 mod durable_redis;
 mod fault;
+mod postgres_pair;
 mod proxy;
 mod redis_cluster;
 mod replication;

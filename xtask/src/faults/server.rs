@@ -8,6 +8,7 @@ use dq_servers::{Postgres, RabbitCluster, RabbitMq, Redis, install};
 
 use super::durable_redis::DurableRedis;
 use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
+use super::postgres_pair::PostgresPair;
 use super::redis_cluster::Replicated;
 use super::sentinel::Watched;
 use super::small_disk::SmallDisk;
@@ -43,6 +44,7 @@ pub(crate) enum Server {
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
     Postgres(Postgres),
+    PostgresPair(Box<PostgresPair>),
     RedisCluster(Replicated),
     Sentinel(Box<Watched>),
     RabbitCluster(RabbitCluster),
@@ -52,12 +54,13 @@ impl Server {
     pub(crate) const STORES: [&str; 6] =
         ["sqlite", "postgres", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
-    pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
+    pub(crate) const CLUSTERS: [&str; 4] =
+        ["postgres-failover", "redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
 
     pub(crate) fn install(store: &str) -> Result {
         match store {
             "sqlite" => Ok(()),
-            "postgres" => install::postgres(),
+            "postgres" | "postgres-failover" => install::postgres(),
             "rabbitmq" | "rabbitmq-cluster" => install::rabbitmq(),
             _ => install::redis(),
         }
@@ -67,6 +70,7 @@ impl Server {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
             "postgres" => Self::Postgres(Postgres::start()),
+            "postgres-failover" => Self::PostgresPair(Box::new(PostgresPair::start())),
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
             "redis-cluster" => Self::RedisCluster(Replicated::start()),
             "redis-sentinel" => Self::Sentinel(Box::new(Watched::start())),
@@ -102,6 +106,7 @@ impl Server {
             Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
             Self::Postgres(postgres) => postgres.url(),
+            Self::PostgresPair(pair) => pair.url(),
             Self::RedisCluster(replicated) => replicated.url(),
             Self::Sentinel(watched) => watched.url(),
             Self::RabbitCluster(cluster) => {
@@ -119,6 +124,9 @@ impl Server {
             let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
             format!("Redis {}", version.unwrap_or_default().trim())
         };
+        let of_postgres = |server: &Postgres| {
+            format!("PostgreSQL {}", server.execute("SHOW server_version").trim())
+        };
         let of_rabbit = |rabbit: &RabbitMq| format!("RabbitMQ {}", rabbit.ctl(&["version"]).trim());
         Some(match self {
             Self::Sqlite(..) => return None,
@@ -127,9 +135,8 @@ impl Server {
             Self::Sentinel(watched) => of_redis(watched.node(0)),
             Self::RabbitMq(server) => of_rabbit(server),
             Self::RabbitCluster(cluster) => of_rabbit(&cluster.nodes()[0]),
-            Self::Postgres(postgres) => {
-                format!("PostgreSQL {}", postgres.execute("SHOW server_version").trim())
-            }
+            Self::Postgres(postgres) => of_postgres(postgres),
+            Self::PostgresPair(pair) => of_postgres(pair.node(0)),
         })
     }
 
@@ -158,6 +165,7 @@ impl Server {
             Self::Redis(_) => (&OF_SERVERS, &[FillMemory, WrongClock]),
             Self::RabbitMq(_) => (&OF_SERVERS, &[FillMemory, FillDisk]),
             Self::Postgres(_) => (&OF_SERVERS, &[WrongClock]),
+            Self::PostgresPair(_) => (&[], &[FailOver, KillServer, FreezeServer, WrongClock]),
             // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
             // just acknowledged, as documented. A requested failover loses nothing.
             Self::RedisCluster(_) => (&[], &[FailOver, FreezeServer, WrongClock]),
@@ -201,6 +209,7 @@ impl Server {
                 thread::sleep(lasts);
                 cluster.heal();
             }
+            (Fault::FailOver, Self::PostgresPair(pair)) => pair.fail_over()?,
             (Fault::FailOver, Self::RedisCluster(replicated)) => replicated.fail_over()?,
             (Fault::FailOver, Self::Sentinel(watched)) => watched.fail_over()?,
             (Fault::FillMemory, Self::Redis(redis)) => {
@@ -237,6 +246,7 @@ impl Server {
             Self::Redis(durable) => control!(durable.server, control),
             Self::RabbitMq(server) => control!(server, control),
             Self::Postgres(server) => control!(server, control),
+            Self::PostgresPair(pair) => control!(pair.node(node), control),
             Self::RedisCluster(cluster) => control!(cluster.node(node), control),
             Self::Sentinel(watched) => control!(watched.node(node), control),
             Self::RabbitCluster(cluster) => {
