@@ -1,6 +1,7 @@
 //! `cargo xtask faults`: processes share a store while processes, server and connections fail at
 //! random. Then the judge checks their traces.
 
+mod disk_postgres;
 mod durable_redis;
 mod fault;
 mod postgres_pair;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dq_servers::{Postgres, RabbitCluster, RabbitMq, Redis, install};
 
+use super::disk_postgres::DiskPostgres;
 use super::durable_redis::DurableRedis;
 use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
 use super::postgres_pair::PostgresPair;
@@ -43,7 +44,7 @@ pub(crate) enum Server {
     /// Also the stores `redisson` and `redis-expiry`.
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
-    Postgres(Postgres),
+    Postgres(DiskPostgres),
     PostgresPair(Box<PostgresPair>),
     RedisCluster(Replicated),
     Sentinel(Box<Watched>),
@@ -69,7 +70,7 @@ impl Server {
     pub(crate) fn start(store: &str, dir: &Path) -> Self {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
-            "postgres" => Self::Postgres(Postgres::start()),
+            "postgres" => Self::Postgres(DiskPostgres::start()),
             "postgres-failover" => Self::PostgresPair(Box::new(PostgresPair::start())),
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
             "redis-cluster" => Self::RedisCluster(Replicated::start()),
@@ -92,6 +93,7 @@ impl Server {
             "redis" | "redisson" | "redis-expiry" => {
                 Self::Redis(DurableRedis::start_on_small_disk(store)?)
             }
+            "postgres" => Self::Postgres(DiskPostgres::start_on_small_disk()?),
             _ => return Ok(Self::start(store, dir)),
         };
         if !server.faults().contains(&Fault::FillDisk) {
@@ -105,7 +107,7 @@ impl Server {
             Self::Sqlite(url, _) => url.clone(),
             Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
-            Self::Postgres(postgres) => postgres.url(),
+            Self::Postgres(postgres) => postgres.server.url(),
             Self::PostgresPair(pair) => pair.url(),
             Self::RedisCluster(replicated) => replicated.url(),
             Self::Sentinel(watched) => watched.url(),
@@ -135,7 +137,7 @@ impl Server {
             Self::Sentinel(watched) => of_redis(watched.node(0)),
             Self::RabbitMq(server) => of_rabbit(server),
             Self::RabbitCluster(cluster) => of_rabbit(&cluster.nodes()[0]),
-            Self::Postgres(postgres) => of_postgres(postgres),
+            Self::Postgres(postgres) => of_postgres(&postgres.server),
             Self::PostgresPair(pair) => of_postgres(pair.node(0)),
         })
     }
@@ -146,7 +148,7 @@ impl Server {
         match self {
             Self::Redis(redis) => Some(redis.server.address()),
             Self::RabbitMq(rabbit) => Some(rabbit.address()),
-            Self::Postgres(postgres) => Some(postgres.address()),
+            Self::Postgres(postgres) => Some(postgres.server.address()),
             _ => None,
         }
     }
@@ -164,6 +166,9 @@ impl Server {
             }
             Self::Redis(_) => (&OF_SERVERS, &[FillMemory, WrongClock]),
             Self::RabbitMq(_) => (&OF_SERVERS, &[FillMemory, FillDisk]),
+            Self::Postgres(postgres) if postgres.disk.is_some() => {
+                (&OF_SERVERS, &[FillDisk, WrongClock])
+            }
             Self::Postgres(_) => (&OF_SERVERS, &[WrongClock]),
             Self::PostgresPair(_) => (&[], &[FailOver, KillServer, FreezeServer, WrongClock]),
             // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
@@ -229,6 +234,9 @@ impl Server {
                 disk.make_room()?;
             }
             (Fault::FillDisk, Self::Redis(redis)) => redis.fill_disk(|| thread::sleep(lasts))?,
+            (Fault::FillDisk, Self::Postgres(postgres)) => {
+                postgres.fill_disk(|| thread::sleep(lasts))?;
+            }
             (Fault::FillDisk, Self::RabbitMq(rabbit)) => alarm(
                 rabbit,
                 "rabbit_disk_monitor:set_disk_free_limit(1000000000000000)",
@@ -245,7 +253,7 @@ impl Server {
             Self::Sqlite(..) => {}
             Self::Redis(durable) => control!(durable.server, control),
             Self::RabbitMq(server) => control!(server, control),
-            Self::Postgres(server) => control!(server, control),
+            Self::Postgres(postgres) => control!(postgres.server, control),
             Self::PostgresPair(pair) => control!(pair.node(node), control),
             Self::RedisCluster(cluster) => control!(cluster.node(node), control),
             Self::Sentinel(watched) => control!(watched.node(node), control),
