@@ -74,18 +74,18 @@ pub(super) struct Functions {
     client: Client,
     claim: Statement,
     settle: Statement,
-    /// From where the next claim reads: a position in the queue, the first expiry, and `rewinds`.
+    /// From where the next claim reads: a position in the queue, the first expiry, and the last rewind.
     from: (i64, i64, i64, i64),
 }
 
 impl Functions {
     pub(super) async fn connect(url: &str) -> Result<Self> {
         let client = connect(url).await?;
-        let claim = "SELECT * FROM another.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let claim = "SELECT * FROM another.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
         let claim = client.prepare(claim).await?;
         let settle = "SELECT another.settle($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let settle = client.prepare(settle).await?;
-        Ok(Self { client, claim, settle, from: (i64::MIN, 0, i64::MIN, -1) })
+        Ok(Self { client, claim, settle, from: (i64::MIN, 0, i64::MIN, 0) })
     }
 
     /// As `workload::drain`.
@@ -107,12 +107,12 @@ impl Functions {
     }
 
     async fn claim(&mut self) -> Result<(Vec<Uuid>, Vec<i64>)> {
-        let (at, seq, expiry, rewinds) = self.from;
+        let (at, seq, expiry, rewind) = self.from;
         let max = i32::try_from(BATCH)?;
         let (queues, maxes, lease_times, from_expired) =
             (vec![QUEUE], vec![max], vec![300_000_i64], vec![i64::MIN]);
-        let [at, seq, expiry, rewinds] = [at, seq, expiry, rewinds].map(|from| vec![from]);
-        let arguments: [&(dyn ToSql + Sync); 10] = [
+        let [at, seq, expiry, rewind, seen] = [at, seq, expiry, rewind, 0].map(|from| vec![from]);
+        let arguments: [&(dyn ToSql + Sync); 11] = [
             &queues,
             &maxes,
             &lease_times,
@@ -122,7 +122,8 @@ impl Functions {
             &seq,
             &from_expired,
             &expiry,
-            &rewinds,
+            &rewind,
+            &seen,
         ];
         let rows = self.client.query(&self.claim, &arguments).await?;
         let (mut ids, mut tokens) = (Vec::new(), Vec::new());
@@ -130,11 +131,11 @@ impl Functions {
             if let Some(id) = row.try_get("id")? {
                 ids.push(id);
                 tokens.push(row.try_get("token")?);
-            } else if let Some(rewinds) = row.try_get("rewinds")? {
+            } else if let Some(rewind) = row.try_get("last_rewind")? {
                 let next = |column| row.try_get::<_, Option<i64>>(column);
                 let [at, seq, expiry] = [next("next_at")?, next("next_seq")?, next("next_expiry")?]
                     .map(|next| next.unwrap_or(i64::MAX));
-                self.from = (at, seq, expiry, rewinds);
+                self.from = (at, seq, expiry, rewind);
             }
         }
         if ids.len() != BATCH {
