@@ -153,6 +153,7 @@ mod tests {
         let labels: Vec<_> = large.ticks().map(|(_, label)| label).collect();
         assert_eq!(labels, ["1k", "10k", "100k", "1M", "10M", "100M", "1e9"]);
     }
+
     #[test]
     fn a_linear_axis_begins_at_zero_and_has_round_steps() {
         for (high, end, label) in [(660.0, 700.0, "100"), (60.0, 60.0, "10"), (180.0, 180.0, "20")]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::claim::Lease;
-use crate::model::{Due, NewJob, OnConflict, OnRunning};
+use crate::model::{Due, NewJob, OnConflict, OnRunning, ceil_millis};
 
 /// An SQL statement for your own transaction, with one text parameter.
 ///
@@ -35,13 +35,9 @@ impl SqlStatement {
         Self { sql: sql.into(), argument: encode(&jobs) }
     }
 
-    /// Creates a statement about a lease. Its argument is a JSON object with `id`, `queue` and `token`.
+    /// Creates a statement about a lease. Its argument is a JSON object with `id` and `token`.
     pub fn of_lease(sql: impl Into<String>, lease: &Lease) -> Self {
-        let lease = EncodedLease {
-            id: lease.job.to_string(),
-            queue: lease.queue.as_str(),
-            token: lease.token.0,
-        };
+        let lease = EncodedLease { id: lease.job.to_string(), token: lease.token.0 };
         Self { sql: sql.into(), argument: encode(&lease) }
     }
 
@@ -72,20 +68,16 @@ struct EncodedJob<'a> {
 }
 
 #[derive(Serialize)]
-struct EncodedLease<'a> {
+struct EncodedLease {
     id: String,
-    queue: &'a str,
     token: u64,
 }
 
 impl<'a> EncodedJob<'a> {
     fn new(job: &'a NewJob) -> Self {
-        let millis = |duration: std::time::Duration| {
-            i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
-        };
         let (due, is_delay) = match job.due {
             Due::At(at) => (at.as_millis(), false),
-            Due::After(delay) => (millis(delay), true),
+            Due::After(delay) => (ceil_millis(delay), true),
         };
         Self {
             id: job.id.to_string(),
@@ -95,7 +87,7 @@ impl<'a> EncodedJob<'a> {
             is_delay,
             on_conflict: job.on_conflict,
             on_running: job.on_running,
-            remember: millis(job.remember),
+            remember: ceil_millis(job.remember),
             max_attempts: job.max_attempts,
             headers: encode(&job.headers),
             payload: hexadecimal(&job.payload),

@@ -61,7 +61,8 @@ pub(super) struct LeaseGuard {
     run_ended: CancellationToken,
     /// The lease was lost, and the loss reported, before the run ended.
     pub(super) lost_in_run: bool,
-    may_end_job: Arc<AtomicBool>,
+    /// Set by a handler that may end the job in its own transaction.
+    pub(super) may_end_job: Arc<AtomicBool>,
 }
 
 impl LeaseTracker {
@@ -180,11 +181,6 @@ impl State {
 }
 
 impl LeaseGuard {
-    /// Set by a handler that may have ended the job in its own transaction.
-    pub(super) fn may_end_job(&self) -> &Arc<AtomicBool> {
-        &self.may_end_job
-    }
-
     pub(super) fn may_have_ended_job(&self) -> bool {
         self.may_end_job.load(Ordering::Relaxed)
     }

@@ -101,7 +101,7 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
         cancelled: guard.lost.child_token(),
         // No job is claimed while another runs.
         superseded: CancellationToken::new(),
-        may_end_job: Arc::clone(guard.may_end_job()),
+        may_end_job: Arc::clone(&guard.may_end_job),
     };
     let start = Start { started: now, waited_for_slot: false };
     let verdict = tokio::select! {

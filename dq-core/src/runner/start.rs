@@ -161,7 +161,7 @@ async fn run_job(
             // A child token: it also fires on timeout and abort, without a lost lease.
             cancelled: guard.lost.child_token(),
             superseded: guard.superseded.clone(),
-            may_end_job: Arc::clone(guard.may_end_job()),
+            may_end_job: Arc::clone(&guard.may_end_job),
         };
         let queue = &runner.queues[slot.begin_run()];
         // Boxed because the future is 4 KiB, and starting the task moves it several times.

@@ -119,7 +119,7 @@ async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
     fixture.stop_by(250.millis()).await;
 }
 
-/// The store then answers renewals and the settlement like those of a lost lease.
+/// The store then answers as if the lease was lost.
 #[tokio::test]
 async fn a_handler_may_end_its_job_in_its_own_transaction_and_go_on() {
     let mut fixture = Fixture::new().await;

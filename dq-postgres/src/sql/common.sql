@@ -59,14 +59,8 @@ END $$;
 -- The same for jobs.
 CREATE OR REPLACE FUNCTION dq.announce_jobs(ids uuid[], t bigint) RETURNS void
 LANGUAGE plpgsql {planned} AS $$
-DECLARE
-    first record;
 BEGIN
-    FOR first IN
-        SELECT q, min(at) AS due FROM dq.job WHERE id = ANY (ids) GROUP BY q
-    LOOP
-        PERFORM dq.announce_due(first.q, first.due, t);
-    END LOOP;
+    PERFORM dq.announce_due(q, min(at), t) FROM dq.job WHERE id = ANY (ids) GROUP BY q;
 END $$;
 
 -- Ends a job that the caller has locked and read as `j`.

@@ -13,7 +13,6 @@ DECLARE
     inserted uuid[];
     i integer;
     result record;
-    first record;
 BEGIN
     receipt_ids := ids;
     -- Conflicts are rare: insert first.
@@ -62,14 +61,10 @@ BEGIN
         END LOOP;
     END IF;
     IF t + 1500 > ANY (receipt_dues) THEN
-        FOR first IN
-            SELECT q, min(due) AS due
+        PERFORM dq.announce_due(q, min(due), t)
             FROM unnest(queues, receipt_dues, outcomes) AS item (queue, due, outcome)
                 JOIN dq.queue ON queue.name = item.queue
-            WHERE outcome < 2 GROUP BY q
-        LOOP
-            PERFORM dq.announce_due(first.q, first.due, t);
-        END LOOP;
+            WHERE outcome < 2 GROUP BY q;
     END IF;
 END $$;
 

@@ -1,6 +1,7 @@
 //! A PostgreSQL server on a small disk.
 
 use std::process::Command;
+use std::time::Duration;
 
 use dq_servers::Postgres;
 
@@ -32,12 +33,10 @@ impl DiskPostgres {
         Ok(Self { disk, server })
     }
 
-    /// Fills the disk while `wait` runs. The server then may have stopped, so this restarts it.
-    pub(super) fn fill_disk(&self, wait: impl FnOnce()) -> Result {
+    /// Fills the disk for a while. The server then may have stopped, so this restarts it.
+    pub(super) fn fill_disk(&self, lasts: Duration) -> Result {
         let Some(disk) = &self.disk else { return Ok(()) };
-        disk.fill()?;
-        wait();
-        disk.make_room()?;
+        disk.fill_for(lasts)?;
         self.server.kill();
         self.server.restart();
         Ok(())

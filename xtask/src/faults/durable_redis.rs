@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use dq_servers::{Redis, RedisOptions};
 
@@ -50,12 +51,10 @@ impl DurableRedis {
         self.server.url().replacen("redis", &self.scheme, 1)
     }
 
-    /// Fills the disk while `wait` runs. Redis then exits, so this restarts it.
-    pub(super) fn fill_disk(&self, wait: impl FnOnce()) -> Result {
+    /// Fills the disk for a while. Redis then exits, so this restarts it.
+    pub(super) fn fill_disk(&self, lasts: Duration) -> Result {
         let Some(disk) = &self.disk else { return Ok(()) };
-        disk.fill()?;
-        wait();
-        disk.make_room()?;
+        disk.fill_for(lasts)?;
         self.server.kill();
         self.server.restart();
         Ok(())

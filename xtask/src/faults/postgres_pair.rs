@@ -1,7 +1,5 @@
 //! A PostgreSQL primary and its standby, which has every commit before the client does.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use dq_servers::Postgres;
 
 use super::replication::wait_until;
@@ -11,7 +9,6 @@ use crate::run::Result;
 pub(crate) struct PostgresPair {
     /// Either one can be the primary.
     servers: [Postgres; 2],
-    primary: AtomicUsize,
 }
 
 impl PostgresPair {
@@ -23,7 +20,7 @@ impl PostgresPair {
             server.execute("ALTER SYSTEM SET synchronous_standby_names = '*'");
             server.execute("SELECT pg_reload_conf()");
         }
-        Self { servers: [primary, standby], primary: AtomicUsize::new(0) }
+        Self { servers: [primary, standby] }
     }
 
     pub(super) fn url(&self) -> String {
@@ -49,13 +46,13 @@ impl PostgresPair {
         old.kill();
         new.promote();
         old.rejoin(new);
-        self.primary.fetch_xor(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// The primary and the standby.
     fn roles(&self) -> (&Postgres, &Postgres) {
-        let primary = self.primary.load(Ordering::Relaxed);
-        (self.node(primary), self.node(primary + 1))
+        let [one, other] = &self.servers;
+        let is_standby = one.execute("SELECT pg_is_in_recovery()") == "t";
+        if is_standby { (other, one) } else { (one, other) }
     }
 }

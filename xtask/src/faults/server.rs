@@ -170,12 +170,13 @@ impl Server {
                 (&OF_SERVERS, &[FillDisk, WrongClock])
             }
             Self::Postgres(_) => (&OF_SERVERS, &[WrongClock]),
-            Self::PostgresPair(_) => (&[], &[FailOver, KillServer, FreezeServer, WrongClock]),
             // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
             // just acknowledged, as documented. A requested failover loses nothing.
             Self::RedisCluster(_) => (&[], &[FailOver, FreezeServer, WrongClock]),
             // Both write to disk before they reply, and no failover happens unasked.
-            Self::Sentinel(_) => (&[], &[FailOver, KillServer, FreezeServer, WrongClock]),
+            Self::PostgresPair(_) | Self::Sentinel(_) => {
+                (&[], &[FailOver, KillServer, FreezeServer, WrongClock])
+            }
             Self::RabbitCluster(_) => (&[], &[KillServer, FreezeServer, CutOff]),
         };
         [&OF_PROCESSES[..], of_servers, more].concat()
@@ -228,15 +229,9 @@ impl Server {
                 "vm_memory_monitor:set_vm_memory_high_watermark(0.00001)",
                 "vm_memory_monitor:set_vm_memory_high_watermark({absolute, 2000000000})",
             ),
-            (Fault::FillDisk, Self::Sqlite(_, Some(disk))) => {
-                disk.fill()?;
-                thread::sleep(lasts);
-                disk.make_room()?;
-            }
-            (Fault::FillDisk, Self::Redis(redis)) => redis.fill_disk(|| thread::sleep(lasts))?,
-            (Fault::FillDisk, Self::Postgres(postgres)) => {
-                postgres.fill_disk(|| thread::sleep(lasts))?;
-            }
+            (Fault::FillDisk, Self::Sqlite(_, Some(disk))) => disk.fill_for(lasts)?,
+            (Fault::FillDisk, Self::Redis(redis)) => redis.fill_disk(lasts)?,
+            (Fault::FillDisk, Self::Postgres(postgres)) => postgres.fill_disk(lasts)?,
             (Fault::FillDisk, Self::RabbitMq(rabbit)) => alarm(
                 rabbit,
                 "rabbit_disk_monitor:set_disk_free_limit(1000000000000000)",

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use crate::run::Result;
 
@@ -26,7 +28,14 @@ impl SmallDisk {
         mount.status().is_ok_and(|status| status.success()).then(|| Self { dir: dir.to_owned() })
     }
 
-    pub(super) fn fill(&self) -> Result {
+    /// Fills the disk for a while.
+    pub(super) fn fill_for(&self, lasts: Duration) -> Result {
+        self.fill()?;
+        thread::sleep(lasts);
+        self.make_room()
+    }
+
+    fn fill(&self) -> Result {
         let path = self.ballast();
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut file = File::create(&path).map_err(failed)?;
@@ -35,7 +44,7 @@ impl SmallDisk {
         Ok(())
     }
 
-    pub(super) fn make_room(&self) -> Result {
+    fn make_room(&self) -> Result {
         let path = self.ballast();
         fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
