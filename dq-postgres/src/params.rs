@@ -41,3 +41,15 @@ pub(crate) fn token(token: FencingToken) -> i64 {
 pub(crate) fn text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_rounded_up_so_that_no_job_is_early() {
+        for (micros, millis) in [(1, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(due(Due::After(Duration::from_micros(micros))), (millis, true));
+        }
+    }
+}
