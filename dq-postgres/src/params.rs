@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, FencingToken, JobId};
+use dq_core::{Due, FencingToken, JobId, Timestamp};
 use uuid::Uuid;
+
+/// In milliseconds. Far below `i64::MAX`, because the server adds its time.
+const MAX_DURATION: i64 = i64::MAX / 4;
 
 pub(crate) fn uuid(id: JobId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())
@@ -17,14 +20,13 @@ pub(crate) fn job_id(id: Uuid) -> JobId {
 pub(crate) fn due(due: Due) -> (i64, bool) {
     match due {
         Due::At(at) => (at.as_millis(), false),
-        Due::After(delay) => (millis(delay.saturating_add(Duration::from_nanos(999_999))), true),
+        // Resolved at 0, the due time is the delay.
+        Due::After(_) => (due.resolve(Timestamp::EPOCH).as_millis().min(MAX_DURATION), true),
     }
 }
 
-/// Far below `i64::MAX`, because the server adds its time.
 pub(crate) fn millis(duration: Duration) -> i64 {
-    const MAX: i64 = i64::MAX / 4;
-    i64::try_from(duration.as_millis()).map_or(MAX, |millis| millis.min(MAX))
+    i64::try_from(duration.as_millis()).map_or(MAX_DURATION, |millis| millis.min(MAX_DURATION))
 }
 
 pub(crate) fn count(number: usize) -> i32 {

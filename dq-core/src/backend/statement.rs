@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::claim::Lease;
-use crate::model::{Due, NewJob, OnConflict, OnRunning, ceil_millis};
+use crate::model::{Due, NewJob, OnConflict, OnRunning, Timestamp};
 
 /// An SQL statement for your own transaction, with one text parameter.
 ///
@@ -75,19 +75,16 @@ struct EncodedLease {
 
 impl<'a> EncodedJob<'a> {
     fn new(job: &'a NewJob) -> Self {
-        let (due, is_delay) = match job.due {
-            Due::At(at) => (at.as_millis(), false),
-            Due::After(delay) => (ceil_millis(delay), true),
-        };
         Self {
             id: job.id.to_string(),
             queue: job.queue.as_str(),
             key: job.key.as_ref().map(|key| key.as_str()),
-            due,
-            is_delay,
+            // Resolved at 0, the due time is the delay.
+            due: job.due.resolve(Timestamp::EPOCH).as_millis(),
+            is_delay: matches!(job.due, Due::After(_)),
             on_conflict: job.on_conflict,
             on_running: job.on_running,
-            remember: ceil_millis(job.remember),
+            remember: (Timestamp::EPOCH + job.remember).as_millis(),
             max_attempts: job.max_attempts,
             headers: encode(&job.headers),
             payload: hexadecimal(&job.payload),

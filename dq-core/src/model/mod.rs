@@ -32,5 +32,4 @@ pub use limits::Limits;
 pub use queue::{Queue, QueueCode, QueueName};
 pub use runner_info::{RunnerInfo, RunnerQueue};
 pub use schedule::{CatchUp, Overlap, ScheduleSpec};
-pub(crate) use timestamp::ceil_millis;
 pub use timestamp::{Due, DurationExt, IntoDue, Timestamp};

@@ -46,7 +46,7 @@ impl Timestamp {
 }
 
 /// Returns a delay in milliseconds, rounded up and saturating.
-pub(crate) fn ceil_millis(delay: Duration) -> i64 {
+fn ceil_millis(delay: Duration) -> i64 {
     let millis = delay.as_nanos().div_ceil(1_000_000);
     i64::try_from(millis).unwrap_or(i64::MAX)
 }
