@@ -43,7 +43,8 @@ struct Process {
 /// The processes sharing a store, by index in the order of their starts. Dropping kills them.
 #[derive(Debug)]
 pub(crate) struct Crew {
-    url: String,
+    /// For the processes, by turns.
+    urls: Vec<String>,
     /// The directory for the processes' logs.
     dir: PathBuf,
     log_extension: &'static str,
@@ -53,9 +54,9 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    pub(crate) fn new(url: &str, dir: &Path, log_extension: &'static str) -> Self {
-        let (url, dir) = (url.to_owned(), dir.to_owned());
-        Self { url, dir, log_extension, running: Vec::new(), started: 0, ends: Ends::default() }
+    pub(crate) fn new(urls: Vec<String>, dir: &Path, log_extension: &'static str) -> Self {
+        let (dir, running) = (dir.to_owned(), Vec::new());
+        Self { urls, dir, log_extension, running, started: 0, ends: Ends::default() }
     }
 
     /// Starts a process and returns its index. Its name is the program's with a number.
@@ -64,7 +65,7 @@ impl Crew {
         let name = format!("{}{}", program.name, self.started);
         let failed = |error: std::io::Error| format!("{name} cannot be started: {error}");
         let child = Command::new(&program.path)
-            .arg(&self.url)
+            .arg(&self.urls[self.started % self.urls.len()])
             .arg(self.log(&name))
             .args([name.as_str(), mode])
             .envs(program.environment.iter().map(|(name, value)| (*name, value)))

@@ -14,6 +14,8 @@ pub(super) enum Fault {
     KillServer,
     StopServer,
     FreezeServer,
+    /// Kills the pooler between some processes and the server, and starts it again.
+    KillPooler,
     CutOff,
     FailOver,
     /// Leaves the server without memory, so it refuses calls that need memory.

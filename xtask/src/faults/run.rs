@@ -116,11 +116,11 @@ impl Run {
         let mut deck = Deck::new(server.faults());
         let address = server.address();
         let proxy = address.as_ref().map(|address| Proxy::start(sound, address)).transpose()?;
-        let url = match (&proxy, &address) {
-            (Some(proxy), Some(address)) => proxy.url(&server.url(), address),
-            _ => server.url(),
-        };
-        let mut scene = Scene { server, proxy, crew: Crew::new(&url, dir, "jsonl"), program };
+        let mut urls = server.urls();
+        if let (Some(proxy), Some(address)) = (&proxy, &address) {
+            urls.iter_mut().for_each(|url| *url = proxy.url(url, address));
+        }
+        let mut scene = Scene { server, proxy, crew: Crew::new(urls, dir, "jsonl"), program };
         for _process in 0..PROCESSES {
             scene.crew.start(program, PRODUCE)?;
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use dq_servers::{Postgres, RabbitCluster, RabbitMq, Redis, install};
+use dq_servers::{PgBouncer, Postgres, RabbitCluster, RabbitMq, Redis, install};
 
 use super::disk_postgres::DiskPostgres;
 use super::durable_redis::DurableRedis;
@@ -37,6 +37,13 @@ macro_rules! control {
     };
 }
 
+/// PostgreSQL with a pooler, in transaction mode, for some of the processes.
+#[derive(Debug)]
+pub(crate) struct Pooled {
+    pooler: PgBouncer,
+    server: Postgres,
+}
+
 #[derive(Debug)]
 pub(crate) enum Server {
     /// On a small disk, if one can be mounted.
@@ -45,6 +52,7 @@ pub(crate) enum Server {
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
     Postgres(DiskPostgres),
+    Pooled(Box<Pooled>),
     PostgresPair(Box<PostgresPair>),
     RedisCluster(Replicated),
     Sentinel(Box<Watched>),
@@ -55,13 +63,18 @@ impl Server {
     pub(crate) const STORES: [&str; 6] =
         ["sqlite", "postgres", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
-    pub(crate) const CLUSTERS: [&str; 4] =
-        ["postgres-failover", "redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
+    pub(crate) const CLUSTERS: [&str; 5] = [
+        "postgres-pgbouncer",
+        "postgres-failover",
+        "redis-cluster",
+        "redis-sentinel",
+        "rabbitmq-cluster",
+    ];
 
     pub(crate) fn install(store: &str) -> Result {
         match store {
             "sqlite" => Ok(()),
-            "postgres" | "postgres-failover" => install::postgres(),
+            "postgres" | "postgres-pgbouncer" | "postgres-failover" => install::postgres(),
             "rabbitmq" | "rabbitmq-cluster" => install::rabbitmq(),
             _ => install::redis(),
         }
@@ -71,6 +84,10 @@ impl Server {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
             "postgres" => Self::Postgres(DiskPostgres::start()),
+            "postgres-pgbouncer" => {
+                let server = Postgres::start();
+                Self::Pooled(Box::new(Pooled { pooler: PgBouncer::start(&server), server }))
+            }
             "postgres-failover" => Self::PostgresPair(Box::new(PostgresPair::start())),
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
             "redis-cluster" => Self::RedisCluster(Replicated::start()),
@@ -108,6 +125,7 @@ impl Server {
             Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
             Self::Postgres(postgres) => postgres.server.url(),
+            Self::Pooled(pooled) => pooled.server.url(),
             Self::PostgresPair(pair) => pair.url(),
             Self::RedisCluster(replicated) => replicated.url(),
             Self::Sentinel(watched) => watched.url(),
@@ -116,6 +134,14 @@ impl Server {
                 let nodes: Vec<String> = cluster.nodes().iter().map(RabbitMq::address).collect();
                 first.url().replace(&first.address(), &nodes.join(","))
             }
+        }
+    }
+
+    /// For the processes, by turns.
+    pub(super) fn urls(&self) -> Vec<String> {
+        match self {
+            Self::Pooled(pooled) => vec![pooled.pooler.url(), pooled.server.url()],
+            _ => vec![self.url()],
         }
     }
 
@@ -138,23 +164,28 @@ impl Server {
             Self::RabbitMq(server) => of_rabbit(server),
             Self::RabbitCluster(cluster) => of_rabbit(&cluster.nodes()[0]),
             Self::Postgres(postgres) => of_postgres(&postgres.server),
+            Self::Pooled(pooled) => of_postgres(&pooled.server),
             Self::PostgresPair(pair) => of_postgres(pair.node(0)),
         })
     }
 
-    /// `host:port` for a proxy; `None` for SQLite and clusters. Cluster nodes announce their own
-    /// addresses.
+    /// `host:port` of the server or its pooler, for a proxy; `None` for SQLite and clusters. Cluster
+    /// nodes announce their own addresses.
     pub(super) fn address(&self) -> Option<String> {
         match self {
             Self::Redis(redis) => Some(redis.server.address()),
             Self::RabbitMq(rabbit) => Some(rabbit.address()),
             Self::Postgres(postgres) => Some(postgres.server.address()),
+            Self::Pooled(pooled) => Some(pooled.pooler.address()),
             _ => None,
         }
     }
 
     pub(super) fn faults(&self) -> Vec<Fault> {
-        use Fault::{CutOff, FailOver, FillDisk, FillMemory, FreezeServer, KillServer, WrongClock};
+        use Fault::{
+            CutOff, FailOver, FillDisk, FillMemory, FreezeServer, KillPooler, KillServer,
+            WrongClock,
+        };
         // `WrongClock` is for stores whose server's clock decides. With SQLite and RabbitMQ, the
         // claiming process's clock decides: if it is wrong, jobs start at the wrong time, as
         // documented.
@@ -170,6 +201,7 @@ impl Server {
                 (&OF_SERVERS, &[FillDisk, WrongClock])
             }
             Self::Postgres(_) => (&OF_SERVERS, &[WrongClock]),
+            Self::Pooled(_) => (&OF_SERVERS, &[KillPooler, WrongClock]),
             // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
             // just acknowledged, as documented. A requested failover loses nothing.
             Self::RedisCluster(_) => (&[], &[FailOver, FreezeServer, WrongClock]),
@@ -210,6 +242,11 @@ impl Server {
             (Fault::KillServer, _) => control_twice(Control::Kill, Control::Restart),
             (Fault::StopServer, _) => control_twice(Control::Stop, Control::Restart),
             (Fault::FreezeServer, _) => control_twice(Control::Freeze, Control::Thaw),
+            (Fault::KillPooler, Self::Pooled(pooled)) => {
+                pooled.pooler.kill();
+                thread::sleep(lasts);
+                pooled.pooler.restart();
+            }
             (Fault::CutOff, Self::RabbitCluster(cluster)) => {
                 cluster.partition(node % cluster.nodes().len());
                 thread::sleep(lasts);
@@ -249,6 +286,7 @@ impl Server {
             Self::Redis(durable) => control!(durable.server, control),
             Self::RabbitMq(server) => control!(server, control),
             Self::Postgres(postgres) => control!(postgres.server, control),
+            Self::Pooled(pooled) => control!(pooled.server, control),
             Self::PostgresPair(pair) => control!(pair.node(node), control),
             Self::RedisCluster(cluster) => control!(cluster.node(node), control),
             Self::Sentinel(watched) => control!(watched.node(node), control),

@@ -127,7 +127,7 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
         Server::RabbitMq(rabbit) => format!("{}?log_size_mib=16", rabbit.url()),
         server => server.url(),
     };
-    let mut crew = Crew::new(&url, dir, "log");
+    let mut crew = Crew::new(vec![url], dir, "log");
     for _process in 0..STEADY {
         crew.start(&steady, SOAK)?;
     }

@@ -67,7 +67,7 @@ fn on_store(
 
 /// Starts old processes and replaces them one by one; one of them crashes.
 fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Crew> {
-    let mut crew = Crew::new(url, dir, "log");
+    let mut crew = Crew::new(vec![url.to_owned()], dir, "log");
     crew.start(old, PRODUCE)?;
     crew.start(old, PRODUCE)?;
     thread::sleep(PHASE);
