@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dq_servers::{RabbitMq, Redis};
+use dq_servers::{Postgres, RabbitMq, Redis};
 
 use super::flat::Series;
 use crate::faults::Server;
@@ -41,6 +41,7 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
     match server {
         Server::Sqlite(url, _) => samples.push(mebibytes("files of the store", 4.0, sqlite(url)?)),
         Server::Redis(redis) => samples.extend(of_redis(&redis.server)?),
+        Server::Postgres(postgres) => samples.extend(of_postgres(&postgres.server)?),
         Server::RabbitMq(rabbit) => samples.extend(of_rabbitmq(rabbit)?),
         _ => {}
     }
@@ -108,6 +109,28 @@ fn of_redis(redis: &Redis) -> Result<[Series; 4]> {
         count("connections", 8.0, number("connected_clients:")?),
         count("keys", 20.0, redis.command(&["DBSIZE"]).int() as f64),
         mebibytes("data", 4.0, number("used_memory:")? / MIB),
+    ])
+}
+
+fn of_postgres(postgres: &Postgres) -> Result<[Series; 4]> {
+    let number = |sql: &str| -> Result<f64> {
+        let answer = postgres.try_execute(&format!("SELECT {sql}"))?;
+        answer.parse().map_err(|_| format!("PostgreSQL answers {answer:?} to {sql}"))
+    };
+    let id = postgres.process_id().ok_or("PostgreSQL has ended")?;
+    let path = format!("/proc/{id}/task/{id}/children");
+    let sessions = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    // Without the memory that they share. A session may have ended meanwhile.
+    let memory = |id: &str| status(id.parse().ok()?, "RssAnon:").ok();
+    let memory: f64 = sessions.split_whitespace().filter_map(memory).sum();
+    let connections = "count(*) FROM pg_stat_activity WHERE application_name = 'dq'";
+    let notes = "(SELECT count(*) FROM dq.tally) + (SELECT count(*) FROM dq.rewind)";
+    Ok([
+        mebibytes("memory of the server", 16.0, memory / 1_024.0),
+        count("connections", 8.0, number(connections)?),
+        // Totals that are not added up yet, and jobs that came late.
+        count("rows beside the jobs", 300.0, number(notes)?),
+        mebibytes("data", 4.0, number("pg_database_size(current_database())")? / MIB),
     ])
 }
 
