@@ -29,8 +29,8 @@ pub(crate) fn old(dir: &Path, revision: &str) -> Result<Program> {
 fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     let manifest = format!(
         "[package]\nname = \"upgrade-client\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-         [dependencies]\ndq = {{ package = \"dq-jobs\", path = {:?}, features = [\"redis\", \
-         \"rabbitmq\"] }}\ntokio = {{ version = \"1\", features = [\"macros\", \
+         [dependencies]\ndq = {{ package = \"dq-jobs\", path = {:?}, features = [\"postgres\", \
+         \"rabbitmq\", \"redis\"] }}\ntokio = {{ version = \"1\", features = [\"macros\", \
          \"rt-multi-thread\", \"time\"] }}\n\n[workspace]\n",
         source.display().to_string()
     );
