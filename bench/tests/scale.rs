@@ -49,6 +49,11 @@ fn scale_of_redis() {
 }
 
 #[test]
+fn scale_of_postgres() {
+    run("postgres", 1, "postgres-1200", "`postgres`");
+}
+
+#[test]
 fn scale_with_many_queues() {
     run("sqlite", 300, "sqlite-1200-300-queues", "`sqlite`, 300 queues");
 }
