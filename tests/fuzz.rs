@@ -40,6 +40,7 @@ fn configurations() {
            payload = 1048576"#,
         "backend = { type = \"redis\", url = \"redis://:secret@localhost:6379/1\", shards = { ORDER = 4 } }",
         "backend = { type = \"rabbitmq\", url = \"amqps://a:b@h/v\", log_size_mib = 512 }\ndrain = []",
+        "backend = { type = \"postgres\", url = \"postgres://shop@localhost/shop\", schema = \"jobs\" }",
         "backend = { type = \"sqlite\", path = \"jobs.db\", durability = \"relaxed\" }",
     ];
     fuzz::check_text("configurations", &valid, |text| {
@@ -58,6 +59,8 @@ fn urls() {
         "redis+sentinel://s1:26379,s2/mymaster/0",
         "redisson://localhost?codec=jackson:com.example.Order&format=legacy",
         "redis-expiry://localhost:6379",
+        "postgres://me:pa%40ss@a,b:5433/shop?sslmode=disable&schema=jobs&connections=3",
+        "postgresql:///shop?host=/run/postgresql&user=me&response_timeout=5s",
         "amqp://guest:guest@localhost:5672/%2Fshop?prefix=a.b&log_size_mib=64",
         "amqps://user:secret@h1,h2:5671/v",
     ];

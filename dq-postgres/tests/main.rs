@@ -3,6 +3,7 @@
 mod common;
 mod connect;
 mod failures;
+mod fuzz;
 mod horizon;
 mod order;
 mod plans;

@@ -79,7 +79,10 @@ CREATE TABLE dq.job (
     kind         text,
     message      text,
     headers      text,
-    payload      bytea NOT NULL
+    payload      bytea NOT NULL,
+    -- Far from an overflow, which would fail each call that claims or settles other jobs with this one.
+    CHECK (greatest(attempts, deliveries, losses) <= 1000000000),
+    CHECK (greatest(token, remember) <= 9000000000000000000)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX job_at ON dq.job (q, state, at, seq);
 CREATE UNIQUE INDEX job_key ON dq.job (q, key) WHERE key IS NOT NULL AND state < 2;
