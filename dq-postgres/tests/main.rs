@@ -2,6 +2,7 @@
 
 mod common;
 mod connect;
+mod cuts;
 mod failures;
 mod fuzz;
 mod horizon;
