@@ -33,16 +33,6 @@ pub(crate) async fn database() -> String {
     tokio::task::spawn_blocking(|| dq_servers::shared_postgres().create_database()).await.unwrap()
 }
 
-/// The URL of a new database with this locale.
-pub(crate) async fn database_in(locale: &'static str) -> String {
-    let create = move || {
-        let (postgres, name) = (dq_servers::shared_postgres(), format!("locale_{}", locale.len()));
-        postgres.execute(&format!("CREATE DATABASE {name} TEMPLATE template0 LOCALE '{locale}'"));
-        format!("{}/{name}", postgres.url().rsplit_once('/').unwrap().0)
-    };
-    tokio::task::spawn_blocking(create).await.unwrap()
-}
-
 /// Connects without the backend.
 pub(crate) async fn client(url: &str) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();

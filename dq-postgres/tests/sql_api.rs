@@ -1,10 +1,10 @@
 //! The SQL functions for other programs, in their transactions.
 
-use dq_core::{Backend, Due, JobKey, JobRef, QueueName, Target, Verdict};
+use dq_core::{Backend, Due, JobKey, JobRef, Target, Verdict};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::common::{claim, client, connect, database, database_in, job, queue, settle};
+use crate::common::{claim, client, connect, database, job, queue, settle};
 
 async fn text(client: &Client, sql: &str) -> String {
     client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
@@ -75,21 +75,6 @@ async fn long_transactions_that_schedule_for_now_do_not_wait_for_each_other() {
     first.batch_execute("COMMIT").await.unwrap();
     second.batch_execute("COMMIT").await.unwrap();
     assert_eq!(claim(&backend, 10).await.jobs.len(), 3);
-}
-
-/// Locales disagree about which characters are control characters.
-#[tokio::test(flavor = "multi_thread")]
-async fn names_are_the_same_in_rust_and_sql_in_each_locale() {
-    let key = JobKey::new("a\u{2028}\u{200d}b\u{a0}").unwrap();
-    for locale in ["C", "C.UTF-8"] {
-        let url = database_in(locale).await;
-        let (backend, client) = (connect(&url).await, client(&url).await);
-        let mut new = job(Due::NOW).key(key.clone());
-        new.queue = QueueName::new(key.as_str()).unwrap();
-        backend.schedule(vec![new.clone()]).await.unwrap();
-        let cancel = format!("SELECT dq.cancel('{key}', '{key}')");
-        assert_eq!(text(&client, &cancel).await, "cancelled", "{locale}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

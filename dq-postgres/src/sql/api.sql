@@ -1,21 +1,19 @@
 -- The interface for other programs and languages: call it in your own transaction. Signatures and
 -- meanings stay.
 
--- Refuses input that the other functions could not store or find. The messages name the parameter. The
--- class [[:cntrl:]] would depend on the database's locale.
+-- Refuses input that the other functions could not store or find. The messages name the parameter.
 CREATE OR REPLACE FUNCTION dq.check_input(
     queue text, key text, due timestamptz, headers jsonb, max_attempts bigint, remember interval
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF queue IS NULL OR octet_length(queue) NOT BETWEEN 1 AND 128 OR queue ~ '[\u0001-\u001F\u007F-\u009F]'
-    THEN
+    IF queue IS NULL OR octet_length(queue) NOT BETWEEN 1 AND 128 OR queue ~ '[[:cntrl:]]' THEN
         RAISE 'dq: queue must have 1 to 128 bytes, without control characters'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF starts_with(queue, 'dq' || '.') THEN
         RAISE 'dq: the queue % is reserved', queue USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF octet_length(key) NOT BETWEEN 1 AND 255 OR key ~ '[\u0001-\u001F\u007F-\u009F]' THEN
+    IF octet_length(key) NOT BETWEEN 1 AND 255 OR key ~ '[[:cntrl:]]' THEN
         RAISE 'dq: key must have 1 to 255 bytes, without control characters'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;

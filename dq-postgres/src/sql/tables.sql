@@ -23,7 +23,7 @@ CREATE TABLE dq.meta (
 CREATE TABLE dq.queue (
     q            integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name         text NOT NULL UNIQUE
-        CHECK (octet_length(name) BETWEEN 1 AND 128 AND name !~ '[\u0001-\u001F\u007F-\u009F]'),
+        CHECK (octet_length(name) BETWEEN 1 AND 128 AND name !~ '[[:cntrl:]]'),
     bucket       integer NOT NULL,
     paused       boolean NOT NULL DEFAULT false,
     history_max  integer,
