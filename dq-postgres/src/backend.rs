@@ -83,7 +83,8 @@ impl PostgresBackend {
 
 fn connect_pool(config: &PostgresConfig) -> Result<Pool> {
     config.validate()?;
-    Pool::new(config.server()?, config.connections, config.response_timeout)
+    let &PostgresConfig { connections, response_timeout, prepare, .. } = config;
+    Pool::new(config.server()?, connections, response_timeout, prepare)
 }
 
 impl Store {

@@ -55,9 +55,8 @@ async fn a_job_of_a_long_transaction_is_found_after_its_commit() {
 }
 
 /// Stores a job that is due now.
-const STORE_LATE: &str = "SELECT dq.store(ARRAY[gen_random_uuid()], ARRAY['orders'], ARRAY[null], \
-    ARRAY[0], ARRAY[true], ARRAY[0], ARRAY[false], ARRAY[null::bigint], ARRAY[null::bigint], \
-    ARRAY[null], ARRAY['late'::bytea])";
+const STORE_LATE: &str = "SELECT dq.store_new(ARRAY[gen_random_uuid()], 'orders', ARRAY[0], true, \
+    null, null, null, ARRAY['late'::bytea])";
 
 /// Claims until a sweep has found the job.
 async fn claim_late(backend: &PostgresBackend) {

@@ -83,7 +83,7 @@ CREATE OR REPLACE FUNCTION dq.schedule(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     policy integer := array_position(ARRAY['keep', 'replace', 'earliest', 'latest'], on_conflict) - 1;
-    stored record;
+    stored text[];
 BEGIN
     PERFORM dq.check_input(queue, key, due, headers, max_attempts, remember);
     IF payload IS NULL OR due IS NULL THEN
@@ -97,14 +97,15 @@ BEGIN
         RAISE 'dq: on_running must be refuse or detach, not %', on_running
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    stored := dq.store(
-        ARRAY[coalesce(id, dq.new_id())], ARRAY[queue], ARRAY[key], ARRAY[dq.from_now_on(due)],
-        ARRAY[false], ARRAY[policy], ARRAY[on_running = 'detach'],
-        ARRAY[nullif(ceil(extract(epoch FROM remember) * 1000)::bigint, 0)], ARRAY[max_attempts],
-        ARRAY[headers::text], ARRAY[convert_to(payload::text, 'UTF8')]);
-    outcome := dq.outcome_name(stored.outcomes[1]);
-    job_id := stored.receipt_ids[1];
-    job_due := dq.from_ms(stored.receipt_dues[1]);
+    stored := string_to_array(
+        dq.store_job(
+            coalesce(id, dq.new_id()), queue, key, dq.from_now_on(due), false, policy,
+            on_running = 'detach', nullif(ceil(extract(epoch FROM remember) * 1000)::bigint, 0),
+            max_attempts, headers::text, convert_to(payload::text, 'UTF8')),
+        ' ');
+    outcome := dq.outcome_name(stored[1]::integer);
+    job_id := stored[2];
+    job_due := dq.from_ms(stored[3]::bigint);
 END $$;
 
 -- A time without zone would mean another moment in each session.
