@@ -24,7 +24,7 @@ use crate::{listener, maintain, params, schema};
 
 /// Backend that keeps delayed jobs in a PostgreSQL schema.
 pub struct PostgresBackend {
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     tasks: [AbortHandle; 2],
 }
 
