@@ -24,7 +24,7 @@ use crate::{listener, maintain, params, schema};
 
 /// Backend that keeps delayed jobs in a PostgreSQL schema.
 pub struct PostgresBackend {
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     tasks: [AbortHandle; 2],
 }
 
@@ -83,7 +83,8 @@ impl PostgresBackend {
 
 fn connect_pool(config: &PostgresConfig) -> Result<Pool> {
     config.validate()?;
-    Pool::new(config.server()?, config.connections, config.response_timeout)
+    let &PostgresConfig { connections, response_timeout, prepare, .. } = config;
+    Pool::new(config.server()?, connections, response_timeout, prepare)
 }
 
 impl Store {

@@ -46,6 +46,10 @@ pub struct PostgresConfig {
     /// Maximum number of connections, from 1 to 1,000: 8 by default. Wake-up hints use one more.
     #[serde(default = "default_connections")]
     pub connections: u32,
+    /// Whether to prepare statements, which costs the server a third less for a call with one job: false by
+    /// default. Leave it out if a pooler in transaction mode, like PgBouncer, is in between.
+    #[serde(default)]
+    pub prepare: bool,
     /// How long to wait for a reply, at least `10ms`: `5s` by default.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
@@ -63,8 +67,8 @@ const fn default_response_timeout() -> Duration {
     Duration::from_secs(5)
 }
 
-const SETTINGS: [&str; 6] =
-    ["ca", "certificate", "key", "schema", "connections", "response_timeout"];
+const SETTINGS: [&str; 7] =
+    ["ca", "certificate", "key", "schema", "connections", "prepare", "response_timeout"];
 
 impl PostgresConfig {
     /// Creates the default settings for this server.
@@ -77,6 +81,7 @@ impl PostgresConfig {
             key: None,
             schema: default_schema(),
             connections: default_connections(),
+            prepare: false,
             response_timeout: default_response_timeout(),
         }
     }
@@ -87,7 +92,7 @@ impl PostgresConfig {
     /// `Config` naming the option that is unknown or malformed.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&[ADDRESS_OPTIONS, &SETTINGS].concat())?;
-        let fields = url.to_fields(ADDRESS_OPTIONS, &["connections"]);
+        let fields = url.to_fields(ADDRESS_OPTIONS, &["connections", "prepare"]);
         let config: Self = url.deserialize(fields).map_err(|error| {
             error.remedy("see `PostgresConfig` for the options; durations are written like `5s`")
         })?;
@@ -167,6 +172,7 @@ mod tests {
             ("postgres://h/db?schema=Jobs", "\"Jobs\""),
             ("postgres://h/db?schema=public", "\"public\""),
             ("postgres://h/db?connections=0", "`connections` is 0"),
+            ("postgres://h/db?prepare=maybe", "`prepare`"),
             ("postgres://h/db?response_timeout=1ms", "`response_timeout`"),
             ("postgres://h/db?certificate=c.pem", "`certificate` and `key`"),
             ("postgres://h:port/db", "port"),

@@ -125,6 +125,11 @@ fn diagnose(code: &SqlState) -> (ErrorKind, &'static str) {
         | SqlState::DATATYPE_MISMATCH
         | SqlState::WRONG_OBJECT_TYPE
         | SqlState::INVALID_FUNCTION_DEFINITION => (Incompatible, RESTORE),
+        SqlState::INVALID_SQL_STATEMENT_NAME
+        | SqlState::DUPLICATE_PSTATEMENT
+        | SqlState::PROTOCOL_VIOLATION => {
+            (Config, "a pooler in transaction mode seems to be in between: set `prepare` to false")
+        }
         SqlState::DISK_FULL => (Full, "free disk space of the server"),
         SqlState::PROGRAM_LIMIT_EXCEEDED | SqlState::STATEMENT_TOO_COMPLEX => {
             (InvalidInput, "store the data elsewhere and schedule a reference to it")

@@ -9,12 +9,17 @@ use dq_core::{QueueName, Result};
 use tokio_postgres::types::Type;
 
 use crate::connect::Param;
+use crate::error::unexpected;
 use crate::store::Store;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Calls per queue and round, each for up to 1,000 jobs.
 const MAX_TRIMS: usize = 20;
+
+/// Trims begin where the last one ended, because an old snapshot keeps the removed entries. Jobs of a
+/// transaction that was committed after the trim wait for the next one from the beginning.
+const TRIM_ALL_INTERVAL: Duration = Duration::from_secs(3600);
 
 const FOLD_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -24,6 +29,7 @@ const FLOOR_LAG: i64 = 60_000;
 /// Runs until the task is aborted.
 pub(crate) async fn run(store: Arc<Store>) {
     let mut folded = Instant::now();
+    let mut trimmed_all = Instant::now();
     let mut trimmed_to = HashMap::new();
     let mut floors = HashMap::new();
     loop {
@@ -39,7 +45,9 @@ pub(crate) async fn run(store: Arc<Store>) {
             maintained =
                 maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
             folded = Instant::now();
-            // A job may have ended before these times in a transaction that was committed later.
+        }
+        if trimmed_all.elapsed() >= TRIM_ALL_INTERVAL {
+            trimmed_all = Instant::now();
             trimmed_to.clear();
         }
         maintained = maintained.and(raise_floors(&store, &mut floors).await);
@@ -52,19 +60,27 @@ pub(crate) async fn run(store: Arc<Store>) {
     }
 }
 
-/// Trims the queues' histories, each from where its last call ended.
+/// Where the next trim of a queue begins: its history, and its pinned ids. None is a minute ago.
+type TrimStart = (Option<i64>, Option<i64>);
+
+const BEGINNING: TrimStart = (Some(i64::MIN), Some(i64::MIN));
+
 async fn trim(
     store: &Store,
     queues: HashSet<QueueName>,
-    trimmed_to: &mut HashMap<QueueName, i64>,
+    trimmed_to: &mut HashMap<QueueName, TrimStart>,
 ) -> Result<()> {
     for queue in queues {
-        let mut from = trimmed_to.get(&queue).copied().unwrap_or(i64::MIN);
+        let mut from = trimmed_to.get(&queue).copied().unwrap_or(BEGINNING);
+        // If this fails, there may be too many removed entries since the beginning.
+        trimmed_to.insert(queue.clone(), (None, None));
         for _call in 0..MAX_TRIMS {
-            let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&from, Type::INT8)];
-            let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1)";
+            let params: [Param<'_>; 3] =
+                [(&queue.as_str(), Type::TEXT), (&from.0, Type::INT8), (&from.1, Type::INT8)];
+            let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1, $3)";
             let rows = store.change(sql, &params).await?;
-            let next = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(i64::MIN);
+            let row = rows.first().ok_or_else(unexpected)?;
+            let next = (row.get(0), row.get(1));
             if next == from {
                 break;
             }

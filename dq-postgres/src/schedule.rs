@@ -38,25 +38,22 @@ impl Store {
     }
 
     async fn store_chunk(&self, jobs: &[NewJob]) -> Result<Vec<Scheduled>> {
+        if let [job] = jobs {
+            return Ok(vec![self.store_job(job).await?]);
+        }
+        if let Some(stored) = self.store_new(jobs).await? {
+            return Ok(stored);
+        }
         let ids: Vec<Uuid> = jobs.iter().map(|job| params::uuid(job.id)).collect();
         let queues: Vec<&str> = jobs.iter().map(|job| job.queue.as_str()).collect();
-        let keys: Vec<Option<&str>> =
-            jobs.iter().map(|job| job.key.as_ref().map(|key| key.as_str())).collect();
+        let keys: Vec<Option<&str>> = jobs.iter().map(key).collect();
         let (times, are_delays): (Vec<i64>, Vec<bool>) =
             jobs.iter().map(|job| params::due(job.due)).unzip();
         let policies: Vec<i32> = jobs.iter().map(|job| policy(job.on_conflict)).collect();
-        let detaches: Vec<bool> =
-            jobs.iter().map(|job| job.on_running == OnRunning::Detach).collect();
-        let pin_times: Vec<Option<i64>> = jobs
-            .iter()
-            .map(|job| (!job.remember.is_zero()).then(|| params::millis(job.remember).max(1)))
-            .collect();
-        let limits: Vec<Option<i64>> =
-            jobs.iter().map(|job| job.max_attempts.map(i64::from)).collect();
-        let headers: Vec<Option<String>> = jobs
-            .iter()
-            .map(|job| (!job.headers.is_empty()).then(|| encode_headers(&job.headers)))
-            .collect();
+        let detaches: Vec<bool> = jobs.iter().map(detaches).collect();
+        let pin_times: Vec<Option<i64>> = jobs.iter().map(pin_time).collect();
+        let limits: Vec<Option<i64>> = jobs.iter().map(attempt_limit).collect();
+        let headers: Vec<Option<String>> = jobs.iter().map(headers).collect();
         let payloads: Vec<&[u8]> = jobs.iter().map(|job| &job.payload[..]).collect();
         let rows = self
             .change(
@@ -80,25 +77,95 @@ impl Store {
         let outcomes: Vec<i32> = row.try_get(0).map_err(|_| unexpected())?;
         let ids: Vec<Uuid> = row.try_get(1).map_err(|_| unexpected())?;
         let dues: Vec<i64> = row.try_get(2).map_err(|_| unexpected())?;
+        let receipts = ids.into_iter().zip(dues).map(|(id, due)| receipt(id, due));
         outcomes
             .into_iter()
-            .zip(ids.into_iter().zip(dues))
+            .zip(receipts)
             .zip(jobs)
-            .map(|((outcome, (id, due)), job)| {
-                let receipt = receipt(id, due);
-                Ok(match outcome {
-                    0 => Scheduled::Created(receipt),
-                    1 => {
-                        self.note_ended(&job.queue);
-                        Scheduled::Replaced(receipt)
-                    }
-                    2 => Scheduled::Kept(receipt),
-                    3 => Scheduled::AlreadyRunning(receipt),
-                    4 => Scheduled::Ended(receipt),
-                    _ => return Err(unexpected()),
-                })
-            })
+            .map(|((outcome, receipt), job)| self.scheduled(job, outcome, receipt))
             .collect()
+    }
+
+    async fn store_job(&self, job: &NewJob) -> Result<Scheduled> {
+        let (due, is_delay) = params::due(job.due);
+        let rows = self
+            .change(
+                "SELECT dq.store_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+                &[
+                    (&params::uuid(job.id), Type::UUID),
+                    (&job.queue.as_str(), Type::TEXT),
+                    (&key(job), Type::TEXT),
+                    (&due, Type::INT8),
+                    (&is_delay, Type::BOOL),
+                    (&policy(job.on_conflict), Type::INT4),
+                    (&detaches(job), Type::BOOL),
+                    (&pin_time(job), Type::INT8),
+                    (&attempt_limit(job), Type::INT8),
+                    (&headers(job), Type::TEXT),
+                    (&&job.payload[..], Type::BYTEA),
+                ],
+            )
+            .await?;
+        let reply: Option<&str> = rows.first().and_then(|row| row.try_get(0).ok());
+        let mut fields = reply.ok_or_else(unexpected)?.split(' ');
+        let outcome = fields.next().and_then(|outcome| outcome.parse().ok());
+        let id = fields.next().and_then(|id| id.parse().ok());
+        let due = fields.next().and_then(|due| due.parse().ok());
+        let (Some(outcome), Some(id), Some(due)) = (outcome, id, due) else {
+            return Err(unexpected());
+        };
+        self.scheduled(job, outcome, receipt(id, due))
+    }
+
+    /// Stores jobs by the cheapest statement. Returns nothing if it does not suit them.
+    async fn store_new(&self, jobs: &[NewJob]) -> Result<Option<Vec<Scheduled>>> {
+        let queue = &jobs[0].queue;
+        let (_, are_delays) = params::due(jobs[0].due);
+        let suits = |job: &NewJob| {
+            job.key.is_none() && job.queue == *queue && params::due(job.due).1 == are_delays
+        };
+        if !jobs.iter().all(suits) {
+            return Ok(None);
+        }
+        let ids: Vec<Uuid> = jobs.iter().map(|job| params::uuid(job.id)).collect();
+        let times: Vec<i64> = jobs.iter().map(|job| params::due(job.due).0).collect();
+        let payloads: Vec<&[u8]> = jobs.iter().map(|job| &job.payload[..]).collect();
+        let rows = self
+            .change(
+                "SELECT dq.store_new($1, $2, $3, $4, $5, $6, $7, $8)",
+                &[
+                    (&ids, Type::UUID_ARRAY),
+                    (&queue.as_str(), Type::TEXT),
+                    (&times, Type::INT8_ARRAY),
+                    (&are_delays, Type::BOOL),
+                    (&present(jobs, pin_time), Type::INT8_ARRAY),
+                    (&present(jobs, attempt_limit), Type::INT8_ARRAY),
+                    (&present(jobs, headers), Type::TEXT_ARRAY),
+                    (&payloads, Type::BYTEA_ARRAY),
+                ],
+            )
+            .await?;
+        let row = rows.first().ok_or_else(unexpected)?;
+        let now: Option<i64> = row.try_get(0).map_err(|_| unexpected())?;
+        Ok(now.map(|now| {
+            let origin = if are_delays { now } else { 0 };
+            let receipts = ids.into_iter().zip(times).map(|(id, time)| receipt(id, origin + time));
+            receipts.map(Scheduled::Created).collect()
+        }))
+    }
+
+    fn scheduled(&self, job: &NewJob, outcome: i32, receipt: Receipt) -> Result<Scheduled> {
+        Ok(match outcome {
+            0 => Scheduled::Created(receipt),
+            1 => {
+                self.note_ended(&job.queue);
+                Scheduled::Replaced(receipt)
+            }
+            2 => Scheduled::Kept(receipt),
+            3 => Scheduled::AlreadyRunning(receipt),
+            4 => Scheduled::Ended(receipt),
+            _ => return Err(unexpected()),
+        })
     }
 
     pub(crate) async fn cancel_jobs(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
@@ -196,7 +263,11 @@ fn receipt(id: Uuid, due: i64) -> Receipt {
     Receipt { id: params::job_id(id), due: Timestamp::from_millis(due) }
 }
 
-/// As in `store` in `schedule.sql`.
+fn key(job: &NewJob) -> Option<&str> {
+    job.key.as_ref().map(|key| key.as_str())
+}
+
+/// As in `schedule.sql`.
 fn policy(on_conflict: OnConflict) -> i32 {
     match on_conflict {
         OnConflict::Replace => 1,
@@ -206,6 +277,26 @@ fn policy(on_conflict: OnConflict) -> i32 {
     }
 }
 
-fn encode_headers(headers: &dq_core::Headers) -> String {
-    serde_json::to_string(headers).expect("a map of strings to strings is always JSON")
+fn detaches(job: &NewJob) -> bool {
+    job.on_running == OnRunning::Detach
+}
+
+fn pin_time(job: &NewJob) -> Option<i64> {
+    (!job.remember.is_zero()).then(|| params::millis(job.remember).max(1))
+}
+
+fn attempt_limit(job: &NewJob) -> Option<i64> {
+    job.max_attempts.map(i64::from)
+}
+
+fn headers(job: &NewJob) -> Option<String> {
+    (!job.headers.is_empty()).then(|| {
+        serde_json::to_string(&job.headers).expect("a map of strings to strings is always JSON")
+    })
+}
+
+/// The jobs' values of an optional field; null, which costs least, if no job has it.
+fn present<T>(jobs: &[NewJob], field: impl Fn(&NewJob) -> Option<T>) -> Option<Vec<Option<T>>> {
+    let values: Vec<Option<T>> = jobs.iter().map(field).collect();
+    values.iter().any(Option::is_some).then_some(values)
 }

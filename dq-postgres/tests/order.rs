@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use dq_core::{Backend, Due, LeasedJob, Timestamp, Verdict};
+use dq_postgres::PostgresBackend;
+use dq_testkit::fixture::poll;
 
 use crate::common::{claim, client, connect, database, job, settle};
 
@@ -37,14 +39,7 @@ async fn a_job_of_a_long_transaction_is_found_after_its_commit() {
     let backend = connect(&url).await;
     backend.schedule(vec![job(Due::NOW)]).await.unwrap();
     let client = client(&url).await;
-    client
-        .batch_execute(
-            "BEGIN; SELECT dq.store(ARRAY[gen_random_uuid()], ARRAY['orders'], ARRAY[null], ARRAY[0], \
-             ARRAY[true], ARRAY[0], ARRAY[false], ARRAY[null::bigint], ARRAY[null::bigint], \
-             ARRAY[null], ARRAY['late'::bytea])",
-        )
-        .await
-        .unwrap();
+    client.batch_execute(&format!("BEGIN; {STORE_LATE}")).await.unwrap();
     assert_eq!(claim(&backend, 10).await.jobs.len(), 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Claims until the bound has passed the job.
@@ -56,15 +51,33 @@ async fn a_job_of_a_long_transaction_is_found_after_its_commit() {
         assert_eq!(bound_passes().await.jobs.len(), 1);
     }
     client.batch_execute("COMMIT").await.unwrap();
-    let found = async {
-        loop {
-            let claimed = claim(&backend, 10).await;
-            if let Some(found) = claimed.jobs.first() {
-                return found.job.payload.clone();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let payload = tokio::time::timeout(Duration::from_secs(30), found).await.unwrap();
-    assert_eq!(&payload[..], b"late");
+    claim_late(&backend).await;
+}
+
+/// Stores a job that is due now.
+const STORE_LATE: &str = "SELECT dq.store_new(ARRAY[gen_random_uuid()], 'orders', ARRAY[0], true, \
+    null, null, null, ARRAY['late'::bytea])";
+
+/// Claims until a sweep has found the job.
+async fn claim_late(backend: &PostgresBackend) {
+    let found = poll("a sweep", async || claim(backend, 10).await.jobs.pop()).await;
+    assert_eq!(&found.job.payload[..], b"late");
+}
+
+/// Processes that begin at the queue's floors, which have passed a job before its transaction commits,
+/// and a lease that has expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_process_finds_what_is_behind_the_floors() {
+    let url = database().await;
+    let earlier = connect(&url).await;
+    earlier.schedule(vec![job(Due::After(Duration::from_secs(3_600)))]).await.unwrap();
+    earlier.close().await.unwrap();
+    let client = client(&url).await;
+    let raise_floors = "SELECT dq.raise_floors(ARRAY['orders'], ARRAY[dq.now_ms() + 1000], \
+        ARRAY[dq.now_ms() + 1000], ARRAY[last_value]) FROM dq.job_seq";
+    client.batch_execute(&format!("{STORE_LATE}; {raise_floors}")).await.unwrap();
+    claim_late(&connect(&url).await).await;
+    let expire = "UPDATE dq.job SET at = dq.now_ms() - 1000 WHERE state = 1";
+    client.batch_execute(&format!("{expire}; {raise_floors}")).await.unwrap();
+    claim_late(&connect(&url).await).await;
 }

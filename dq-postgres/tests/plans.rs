@@ -6,8 +6,9 @@ use crate::common::{client, connect, database, job};
 
 /// Each is called with `FOUND` for one of the jobs.
 const CALLS: [&str; 10] = [
-    "SELECT dq.store(ARRAY[id], ARRAY['orders'], ARRAY[key], ARRAY[0], ARRAY[true], ARRAY[1], \
-     ARRAY[false], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[''], ARRAY[payload]) FROM FOUND",
+    "SELECT dq.store_job(id, 'orders', key, 0, true, 1, false, 1, 1, '', payload), \
+     dq.store_job(gen_random_uuid(), 'orders', key, 0, true, 1, false, 1, 1, '', payload), \
+     dq.store_new(ARRAY[id], 'orders', ARRAY[0], true, null, null, null, ARRAY[payload]) FROM FOUND",
     "SELECT dq.store(ARRAY[id, gen_random_uuid()], ARRAY['orders', 'orders'], ARRAY[key, key], \
      ARRAY[0, 0], ARRAY[true, true], ARRAY[1, 1], ARRAY[false, false], ARRAY[1::bigint, 1], \
      ARRAY[1::bigint, 1], ARRAY['', ''], ARRAY[payload, payload]) FROM FOUND",
@@ -22,7 +23,7 @@ const CALLS: [&str; 10] = [
      ARRAY[true, true], ARRAY[true, true], ARRAY['', ''], ARRAY[null, null], \
      ARRAY[null, null]::bytea[]) FROM FOUND",
     "SELECT dq.replay('orders', ARRAY[id], 0, true), dq.remove('orders', ARRAY[id]) FROM FOUND",
-    "SELECT dq.purge('others', 10), dq.trim_history('orders', 0), dq.remove_pins('orders')",
+    "SELECT dq.purge('others', 10), dq.trim_history('orders', 0), dq.remove_pins('orders', 0)",
     "SELECT dq.in_history(1, 0, 0, 0)",
 ];
 

@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dq_core::{Backend, JobId, Renewal, Renewed, Settled};
+use dq_core::{Backend, ErrorKind, JobId, Renewal, Renewed, Result, Settled};
 use dq_servers::{PgBouncer, Postgres};
 use dq_testkit::fixture::{
-    TIMEOUT, TestRunner, blocking, claim_for, done_settlements, job, retry, stats,
+    TIMEOUT, TestRunner, assert_error, blocking, claim_for, done_settlements, job, retry, stats,
 };
 
-use crate::connect::open;
+use crate::connect::{connect, open};
 
 /// A server, and PgBouncer with two connections to it.
 async fn start() -> (Postgres, Arc<PgBouncer>) {
@@ -105,6 +105,35 @@ async fn schedules_repeated_while_the_pooler_restarts_store_each_job_once() {
     let counts = stats(&*backend, "q").await;
     assert_eq!((counts.ready, counts.totals.unwrap().created), (JOBS as u64, JOBS as u64));
     work(&*backend, &Mutex::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prepared_statements_need_sessions_of_their_own() {
+    let (postgres, pgbouncer) = start().await;
+    let backend = open(&format!("{}?prepare=true", postgres.url())).await;
+    for _ in 0..JOBS / 5 {
+        backend.schedule((0..5).map(|_| job("q")).collect()).await.unwrap();
+    }
+    work(&*backend, &Mutex::default()).await;
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, JOBS as u64);
+
+    let through_pooler = async || -> Result<()> {
+        let backend = connect(&format!("{}?prepare=true", pgbouncer.url())).await?;
+        let schedule =
+            |backend: Arc<dyn Backend>| async move { backend.schedule(vec![job("q")]).await };
+        let calls = (0..20).map(|_| tokio::spawn(schedule(Arc::clone(&backend))));
+        for call in calls.collect::<Vec<_>>() {
+            call.await.unwrap()?;
+        }
+        Ok(())
+    };
+    let deadline = Instant::now() + TIMEOUT;
+    let mut result = Ok(());
+    while result.is_ok() {
+        assert!(Instant::now() < deadline, "all calls succeed");
+        result = through_pooler().await;
+    }
+    assert_error(result, ErrorKind::Config, &["`prepare`"]);
 }
 
 /// PgBouncer passes on no notifications.

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use dq_core::{Backend, Cancelled, Due, JobKey, JobRef, Target};
+use dq_core::{
+    Backend, Cancelled, ClaimParams, Due, JobKey, JobRef, OnConflict, QueueName, Renewal,
+    Settlement, Target, Verdict, Want,
+};
+use dq_servers::Postgres;
+use dq_testkit::fixture::{blocking, wait_until};
 
-use crate::common::{claim, client, connect, database, job, queue};
+use crate::common::{LEASE, claim, client, connect, database, job, queue};
 
 /// The cancel waits for the old job, whose replacement it did not see at first.
 #[tokio::test(flavor = "multi_thread")]
@@ -30,4 +35,99 @@ async fn a_cancel_that_meets_a_replacement_cancels_the_new_job() {
     committed.unwrap();
     assert_eq!(cancelled.unwrap(), [Cancelled::Cancelled]);
     assert_eq!(claim(&backend, 10).await.jobs.len(), 0);
+}
+
+const DEADLOCK: &str = "deadlock detected";
+
+/// A server that finds deadlocks at once, and logs them.
+async fn server_that_finds_deadlocks() -> Postgres {
+    blocking(|| Postgres::options().set("deadlock_timeout", "10ms").start()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settlements_and_renewals_lock_in_one_order() {
+    let postgres = server_that_finds_deadlocks().await;
+    let (settling, renewing) = (connect(&postgres.url()).await, connect(&postgres.url()).await);
+    for round in 0..60 {
+        settling.schedule((0..100).map(|_| job(Due::NOW)).collect()).await.unwrap();
+        let claimed = claim(&settling, 100).await.jobs;
+        assert_eq!(claimed.len(), 100);
+        let verdict = if round % 2 == 0 { Verdict::Done } else { Verdict::Snooze(Due::NOW) };
+        let leases = || claimed.iter().map(|leased| leased.lease());
+        let settlements: Vec<_> =
+            leases().rev().map(|lease| Settlement::new(lease, verdict.clone())).collect();
+        let renewals: Vec<_> = leases().map(|lease| Renewal::new(lease, LEASE)).collect();
+        let (settled, renewed) =
+            tokio::join!(settling.settle(&settlements), renewing.renew(&renewals));
+        settled.unwrap();
+        renewed.unwrap();
+    }
+    assert!(!postgres.log().contains(DEADLOCK));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_with_the_same_keys_lock_in_one_order() {
+    let postgres = server_that_finds_deadlocks().await;
+    let (first, second) = (connect(&postgres.url()).await, connect(&postgres.url()).await);
+    let batch = || {
+        let new = |i| job(Due::NOW).key(JobKey::new(format!("k{i}")).unwrap());
+        let jobs = (0..100).map(new).map(|job| job.on_conflict(OnConflict::Replace));
+        jobs.collect::<Vec<_>>()
+    };
+    for _ in 0..30 {
+        let mut reversed = batch();
+        reversed.reverse();
+        let (forth, back) = tokio::join!(first.schedule(batch()), second.schedule(reversed));
+        forth.unwrap();
+        back.unwrap();
+        // The next round begins with new keys.
+        let ids = claim(&first, 100).await.jobs.into_iter();
+        let done: Vec<_> = ids.map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
+        first.settle(&done).await.unwrap();
+    }
+    assert!(!postgres.log().contains(DEADLOCK));
+}
+
+/// The claim has looked at the queue's leases before the other one takes a shorter lease, and replies
+/// after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_reply_does_not_hide_a_shorter_lease() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    let slow = QueueName::new("slow").unwrap();
+    let mut in_slow = job(Due::NOW);
+    in_slow.queue = slow.clone();
+    // The other queue exists.
+    backend.schedule(vec![in_slow, job(Due::After(LEASE * 10))]).await.unwrap();
+    let client = client(&url).await;
+    client
+        .batch_execute(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_advisory_xact_lock(1);
+                RETURN NEW;
+            END $$;
+            CREATE TRIGGER wait BEFORE UPDATE ON dq.job
+                FOR EACH ROW WHEN (NEW.worker = 'slow') EXECUTE FUNCTION wait();
+            SELECT pg_advisory_lock(1)",
+        )
+        .await
+        .unwrap();
+    let wants = [Want::new(queue(), 1, LEASE), Want::new(slow, 1, LEASE)];
+    let claims_late = backend.claim(ClaimParams::new(&wants, 2, "slow"));
+    let claims_meanwhile = async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        wait_until("the claim waits", async || {
+            client.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 1
+        })
+        .await;
+        backend.schedule(vec![job(Due::NOW)]).await.unwrap();
+        let wants = [Want::new(queue(), 1, LEASE / 3)];
+        let claimed = backend.claim(ClaimParams::new(&wants, 1, "short")).await.unwrap();
+        client.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
+        claimed.jobs[0].leased_until
+    };
+    let (late, expiry) = tokio::join!(claims_late, claims_meanwhile);
+    assert_eq!(late.unwrap().jobs.len(), 1);
+    assert_eq!(claim(&backend, 1).await.next_due, Some(expiry));
 }

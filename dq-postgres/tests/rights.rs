@@ -36,9 +36,11 @@ async fn use_store(url: &str) -> Result<()> {
     // An earlier call may have failed in between.
     backend.operate(Operation::Resume { queue: &queue }).await?;
     let pinned = job("q").remember(lease);
-    let new = vec![job("q"), job("q"), pinned.clone(), in_an_hour(keyed("q", "k"))];
-    backend.schedule(new).await?;
-    backend.schedule(vec![pinned, in_an_hour(keyed("q", "k"))]).await?;
+    backend.schedule(vec![job("q")]).await?;
+    backend.schedule(vec![job("q"), pinned.clone()]).await?;
+    for _ in 0..2 {
+        backend.schedule(vec![pinned.clone(), in_an_hour(keyed("q", "k"))]).await?;
+    }
     let claimed = claim_for(&*backend, &["q"], 100, lease).await?.jobs;
     for leased in &claimed {
         backend.renew(&[Renewal::new(leased.lease(), lease)]).await?;
@@ -109,7 +111,7 @@ async fn maintenance_needs_no_other_rights() {
     for function in [
         "dq.fold_tally()",
         "dq.trim_history('q', 0)",
-        "dq.remove_pins('q')",
+        "dq.remove_pins('q', 0)",
         "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[0::bigint])",
         "dq.limit_histories(10, 60000, ARRAY['q'], ARRAY[5], ARRAY[60000::bigint])",
     ] {
@@ -159,7 +161,7 @@ async fn a_role_that_may_not_create_a_missing_schema_or_function() {
     let name = url.rsplit('/').next().unwrap();
     let words = ["permission denied for database", name, "grant the role"];
     assert_error(connect(&missing).await, ErrorKind::Config, &words);
-    for outdated in ["DROP FUNCTION dq.store", "UPDATE dq.meta SET functions = 0"] {
+    for outdated in ["DROP FUNCTION dq.store_job", "UPDATE dq.meta SET functions = 0"] {
         postgres.psql(&url, outdated).unwrap();
         let words = ["schema dq (tables 1, functions ", "permission denied", "dq migrate"];
         assert_error(connect(&as_runner).await, ErrorKind::Config, &words);

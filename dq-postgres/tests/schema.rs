@@ -123,7 +123,7 @@ async fn connecting_again_restores_functions_that_were_dropped() {
     let url = database().await;
     let backend = open(&url).await;
     let all = execute(&url, FUNCTIONS);
-    for function in ["store", "end_job", "now_ms"] {
+    for function in ["store_job", "end_job", "now_ms"] {
         backend.schedule(vec![job("q")]).await.unwrap();
         execute(&url, &format!("DROP FUNCTION dq.{function}"));
         let stored = backend.schedule(vec![job("q")]).await;
@@ -137,9 +137,9 @@ async fn connecting_again_restores_functions_that_were_dropped() {
         assert!(!run_due(&*backend, "q").await.is_empty(), "without {function}");
     }
     // A later version's functions are not ours to restore.
-    execute(&url, "DROP FUNCTION dq.store; UPDATE dq.meta SET version = 2");
+    execute(&url, "DROP FUNCTION dq.store_job; UPDATE dq.meta SET version = 2");
     let other = open(&url).await;
-    assert_error(other.schedule(vec![job("q")]).await, ErrorKind::Incompatible, &["store"]);
+    assert_error(other.schedule(vec![job("q")]).await, ErrorKind::Incompatible, &["store_job"]);
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dq_core::{
-    Backend, ClaimParams, Due, JobKey, JobRef, OnConflict, OnRunning, SqlStatement, Verdict, Want,
+    Backend, ClaimParams, Due, JobKey, JobRef, OnConflict, OnRunning, SqlStatement, Timestamp,
+    Verdict, Want,
 };
 use tokio_postgres::{Client, Error, Row};
 
@@ -72,4 +73,27 @@ async fn a_lost_lease_fails_the_transaction() {
     let effects = client.query_one("SELECT count(*) FROM effect", &[]).await.unwrap();
     assert_eq!(effects.get::<_, i64>(0), 1);
     assert_eq!(backend.get(&JobRef::new(queue(), first.job.id)).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extreme_times_are_stored_as_by_a_call() {
+    let url = database().await;
+    let (backend, client) = (connect(&url).await, client(&url).await);
+    let mut remembered = job(Due::NOW);
+    remembered.remember = Duration::MAX;
+    let far = [Due::At(Timestamp::MAX), Due::After(Duration::MAX)].map(job);
+    let jobs = [&[remembered.clone()], &far[..]].concat();
+    let statement = backend.schedule_statement(jobs.clone()).unwrap();
+    for row in execute(&client, &statement).await.unwrap() {
+        assert_eq!(row.get::<_, String>(0), "created");
+    }
+    let repeated = backend.schedule(jobs).await.unwrap();
+    assert!(repeated.iter().all(dq_core::Scheduled::is_stored), "{repeated:?}");
+    settle(&backend, &claim(&backend, 9).await.jobs, Verdict::Done).await;
+    let ended = backend.schedule(vec![remembered]).await.unwrap();
+    assert!(matches!(ended[..], [dq_core::Scheduled::Ended(_)]), "{ended:?}");
+    for job in far {
+        let get = format!("SELECT due = 'infinity' FROM dq.get('orders', id => '{}')", job.id);
+        assert!(client.query_one(&get, &[]).await.unwrap().get::<_, bool>(0));
+    }
 }

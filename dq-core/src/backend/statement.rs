@@ -1,6 +1,7 @@
 //! SQL statements for the caller's own transaction.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -79,17 +80,24 @@ impl<'a> EncodedJob<'a> {
             id: job.id.to_string(),
             queue: job.queue.as_str(),
             key: job.key.as_ref().map(|key| key.as_str()),
-            // Resolved at 0, the due time is the delay.
-            due: job.due.resolve(Timestamp::EPOCH).as_millis(),
+            due: match job.due {
+                Due::At(at) => at.as_millis(),
+                Due::After(delay) => millis(delay),
+            },
             is_delay: matches!(job.due, Due::After(_)),
             on_conflict: job.on_conflict,
             on_running: job.on_running,
-            remember: (Timestamp::EPOCH + job.remember).as_millis(),
+            remember: millis(job.remember),
             max_attempts: job.max_attempts,
             headers: encode(&job.headers),
             payload: hexadecimal(&job.payload),
         }
     }
+}
+
+/// Far below `i64::MAX`, because the store adds its time.
+fn millis(duration: Duration) -> i64 {
+    (Timestamp::EPOCH + duration).as_millis().min(i64::MAX / 4)
 }
 
 fn encode(value: &impl Serialize) -> String {

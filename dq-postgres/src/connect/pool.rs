@@ -28,6 +28,7 @@ pub(crate) struct Pool {
     pool: deadpool_postgres::Pool,
     server: Server,
     response_timeout: Duration,
+    prepare: bool,
     /// Calls hold it for reading. It is true after closing.
     closed: RwLock<bool>,
 }
@@ -37,6 +38,7 @@ impl Pool {
         server: Server,
         connections: u32,
         response_timeout: Duration,
+        prepare: bool,
     ) -> Result<Self> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(server.config.clone(), server.tls.clone(), recycling);
@@ -44,15 +46,14 @@ impl Pool {
             .max_size(connections as usize)
             .build()
             .map_err(|error| Error::new(ErrorKind::Internal, format!("no pool: {error}")))?;
-        Ok(Self { pool, server, response_timeout, closed: RwLock::new(false) })
+        Ok(Self { pool, server, response_timeout, prepare, closed: RwLock::new(false) })
     }
 
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Runs one statement in its own transaction. It is not prepared, so that poolers in transaction
-    /// mode can be in between.
+    /// Runs one statement in its own transaction.
     pub(crate) async fn query(
         &self,
         statement: Statement<'_>,
@@ -62,7 +63,12 @@ impl Pool {
         self.with_connection(statement.effect, async |connection| {
             loop {
                 attempts += 1;
-                let error = match connection.query_typed(statement.sql, params).await {
+                let rows = match self.prepare {
+                    true => query_prepared(connection, statement.sql, params).await,
+                    // Poolers in transaction mode may be in between.
+                    false => connection.query_typed(statement.sql, params).await,
+                };
+                let error = match rows {
                     Ok(rows) => return Ok(rows),
                     Err(error) => error,
                 };
@@ -125,4 +131,14 @@ impl Pool {
     pub(crate) async fn is_closed(&self) -> bool {
         *self.closed.read().await
     }
+}
+
+async fn query_prepared(
+    connection: &Object,
+    sql: &str,
+    params: &[Param<'_>],
+) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
+    let (values, types): (Vec<_>, Vec<Type>) = params.iter().cloned().unzip();
+    let statement = connection.prepare_typed_cached(sql, &types).await?;
+    connection.query(&statement, &values).await
 }

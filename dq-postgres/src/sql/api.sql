@@ -30,21 +30,23 @@ BEGIN
         RAISE 'dq: max_attempts must be from 1 to 4294967295'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF remember < interval '0' THEN
-        RAISE 'dq: remember must not be negative' USING ERRCODE = 'invalid_parameter_value';
+    IF remember NOT BETWEEN interval '0' AND interval '10000 years' THEN
+        RAISE 'dq: remember must be from 0 to 10000 years' USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
 
--- A time in milliseconds. One that has passed, such as now() in a long transaction, becomes the present:
--- a job that is due in the past locks its queue's row until the transaction ends (see `announce_due`).
+-- A time in milliseconds. One that has passed, such as now() in a long transaction, becomes the present,
+-- so that claims need not look back (see `announce_due`).
 CREATE OR REPLACE FUNCTION dq.from_now_on(moment timestamptz) RETURNS bigint
 LANGUAGE sql AS $$
     SELECT greatest(ceil(extract(epoch FROM moment) * 1000)::bigint, dq.now_ms())
 $$;
 
+-- Infinity outside the years 1 to 9999: most drivers cannot read such times, and Rust may store any.
 CREATE OR REPLACE FUNCTION dq.from_ms(ms bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT timestamptz 'epoch' + ms * interval '1 millisecond'
+    SELECT CASE WHEN ms < -62135596800000 THEN '-infinity' WHEN ms >= 253402300800000 THEN 'infinity'
+        ELSE timestamptz 'epoch' + ms * interval '1 millisecond' END
 $$;
 
 -- A new id, of version 7: ids ascend in time.
@@ -81,7 +83,7 @@ CREATE OR REPLACE FUNCTION dq.schedule(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     policy integer := array_position(ARRAY['keep', 'replace', 'earliest', 'latest'], on_conflict) - 1;
-    stored record;
+    stored text[];
 BEGIN
     PERFORM dq.check_input(queue, key, due, headers, max_attempts, remember);
     IF payload IS NULL OR due IS NULL THEN
@@ -95,14 +97,15 @@ BEGIN
         RAISE 'dq: on_running must be refuse or detach, not %', on_running
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    stored := dq.store(
-        ARRAY[coalesce(id, dq.new_id())], ARRAY[queue], ARRAY[key], ARRAY[dq.from_now_on(due)],
-        ARRAY[false], ARRAY[policy], ARRAY[on_running = 'detach'],
-        ARRAY[nullif(ceil(extract(epoch FROM remember) * 1000)::bigint, 0)], ARRAY[max_attempts],
-        ARRAY[headers::text], ARRAY[convert_to(payload::text, 'UTF8')]);
-    outcome := dq.outcome_name(stored.outcomes[1]);
-    job_id := stored.receipt_ids[1];
-    job_due := dq.from_ms(stored.receipt_dues[1]);
+    stored := string_to_array(
+        dq.store_job(
+            coalesce(id, dq.new_id()), queue, key, dq.from_now_on(due), false, policy,
+            on_running = 'detach', nullif(ceil(extract(epoch FROM remember) * 1000)::bigint, 0),
+            max_attempts, headers::text, convert_to(payload::text, 'UTF8')),
+        ' ');
+    outcome := dq.outcome_name(stored[1]::integer);
+    job_id := stored[2];
+    job_due := dq.from_ms(stored[3]::bigint);
 END $$;
 
 -- A time without zone would mean another moment in each session.
@@ -136,6 +139,7 @@ CREATE OR REPLACE FUNCTION dq.cancel(queue text, key text DEFAULT NULL, id uuid 
 RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM dq.check_target(key, id);
+    PERFORM dq.check_input(queue, key, NULL, NULL, NULL, NULL);
     RETURN (ARRAY['cancelled', 'not_found', 'already_running'])
         [(dq.cancel_jobs(ARRAY[queue], ARRAY[id], ARRAY[key]))[1] + 1];
 END $$;
@@ -179,6 +183,7 @@ DECLARE
     queue_id integer := (SELECT q FROM dq.queue WHERE name = get.queue);
 BEGIN
     PERFORM dq.check_target(get.key, get.id);
+    PERFORM dq.check_input(get.queue, get.key, NULL, NULL, NULL, NULL);
     RETURN QUERY
         SELECT j.id, j.key,
             CASE WHEN j.state = 1 AND j.at > t THEN 'running' WHEN j.state = 2 THEN 'dead'

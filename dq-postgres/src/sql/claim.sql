@@ -31,7 +31,8 @@ DECLARE
     first_seq bigint;
     first_expired bigint;
     rewound record;
-    picked uuid[];
+    -- The rows stay in their places: this transaction has locked them.
+    picked tid[];
 BEGIN
     FOR i IN 1..cardinality(queues) LOOP
         SELECT * INTO wanted FROM dq.queue WHERE name = queues[i];
@@ -53,15 +54,15 @@ BEGIN
         most := least(maxes[i], remaining);
         IF most > 0 THEN
             picked := ARRAY(
-                SELECT due_job.id FROM (
+                SELECT due_job.place FROM (
                     SELECT * FROM (
-                        SELECT j.id, j.at AS due, j.seq FROM dq.job j
+                        SELECT j.ctid AS place, j.at AS due, j.seq FROM dq.job j
                         WHERE j.q = wanted.q AND j.state = 0 AND j.at <= t
                             AND (j.at, j.seq) >= (first_at, first_seq)
                         ORDER BY j.at, j.seq LIMIT most FOR UPDATE SKIP LOCKED) AS waiting
                     UNION ALL
                     SELECT * FROM (
-                        SELECT j.id, j.due, j.seq FROM dq.job j
+                        SELECT j.ctid, j.due, j.seq FROM dq.job j
                         WHERE j.state = 1 AND j.at <= t AND j.id = ANY (ARRAY(
                             SELECT first.id FROM (
                                 SELECT e.id, e.due, e.seq FROM dq.job e
@@ -77,7 +78,7 @@ BEGIN
                     SET state = 1, at = t + lease_times[i], worker = holder, since = t,
                         token = greatest(coalesce(j.token, 0) + 1, t * 1000),
                         deliveries = j.deliveries + 1, losses = j.losses + j.state
-                    WHERE j.id = ANY (picked)
+                    WHERE j.ctid = ANY (picked)
                     RETURNING i, j.id, j.seq, j.key, j.due, j.first_due, j.created, j.attempts,
                         j.deliveries, j.losses, j.max_attempts, j.headers, j.payload, j.token,
                         j.at, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,

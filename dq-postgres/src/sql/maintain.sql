@@ -14,8 +14,8 @@ CREATE OR REPLACE FUNCTION dq.fold_tally() RETURNS void LANGUAGE sql AS $$
         FROM sums WHERE queue.q = sums.q;
 $$;
 
--- Removes up to 1,000 of a queue's ended jobs beyond its history limit. Begins at the time `from_at`,
--- and returns where to begin next time.
+-- Removes up to 1,000 of a queue's ended jobs beyond its history limit. Begins at the time `from_at`, or
+-- a minute ago, and returns where to begin next time.
 CREATE OR REPLACE FUNCTION dq.trim_history(queue_name text, from_at bigint) RETURNS bigint
 LANGUAGE plpgsql {planned} AS $$
 DECLARE
@@ -25,7 +25,7 @@ DECLARE
     last_at bigint;
     last_seq bigint := 9223372036854775807;
     beyond record;
-    next_at bigint := from_at;
+    next_at bigint := coalesce(from_at, t - 60000);
 BEGIN
     SELECT * INTO history FROM dq.history_limit
         WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name);
@@ -39,7 +39,7 @@ BEGIN
     END IF;
     FOR beyond IN
         SELECT id, at, pinned FROM dq.job
-        WHERE q = history.q AND state = 3 AND at >= from_at AND (at, seq) <= (last_at, last_seq)
+        WHERE q = history.q AND state = 3 AND at >= next_at AND (at, seq) <= (last_at, last_seq)
         ORDER BY at, seq LIMIT 1000 FOR UPDATE SKIP LOCKED
     LOOP
         IF beyond.pinned > t THEN
@@ -52,13 +52,23 @@ BEGIN
     RETURN next_at;
 END $$;
 
--- Frees up to 1,000 ids of a queue that are no longer pinned.
-CREATE OR REPLACE FUNCTION dq.remove_pins(queue_name text) RETURNS void LANGUAGE plpgsql {planned} AS $$
+-- Frees up to 1,000 ids of a queue that are no longer pinned. Begins and returns like `trim_history`.
+CREATE OR REPLACE FUNCTION dq.remove_pins(queue_name text, from_at bigint) RETURNS bigint
+LANGUAGE plpgsql {planned} AS $$
+DECLARE
+    t bigint := dq.now_ms();
+    first_at bigint := coalesce(from_at, t - 60000);
+    last_at bigint;
 BEGIN
-    DELETE FROM dq.job WHERE id = ANY (ARRAY(
-        SELECT id FROM dq.job
-        WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name) AND state = 4 AND at <= dq.now_ms()
-        ORDER BY at, seq LIMIT 1000));
+    WITH removed AS (
+        DELETE FROM dq.job WHERE id = ANY (ARRAY(
+            SELECT id FROM dq.job
+            WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name)
+                AND state = 4 AND at BETWEEN first_at AND t
+            ORDER BY at, seq LIMIT 1000))
+        RETURNING at)
+    SELECT max(at) INTO last_at FROM removed;
+    RETURN coalesce(last_at, first_at);
 END $$;
 
 -- Raises queues' floors, and deletes old rows of `rewind`.

@@ -1,5 +1,61 @@
--- Stores jobs. Returns for each the outcome, and the id and due time of the job that stays. Outcomes: 0
--- created, 1 replaced, 2 kept, 3 already running, 4 ended.
+-- Stores a job. Returns the outcome, and the id and due time of the job that stays, separated by spaces:
+-- planning a call with several result columns would cost more than the rest of it. Outcomes: 0 created,
+-- 1 replaced, 2 kept, 3 already running, 4 ended.
+CREATE OR REPLACE FUNCTION dq.store_job(
+    new_id uuid, queue_name text, new_key text, due_time bigint, is_delay boolean, policy integer,
+    detach boolean, pin_time bigint, attempt_limit bigint, new_headers text, new_payload bytea
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    t bigint := dq.now_ms();
+    new_due bigint := CASE WHEN is_delay THEN t + due_time ELSE due_time END;
+    new_seq bigint := nextval('dq.job_seq');
+    outcome integer := 0;
+    receipt_id uuid := new_id;
+    receipt_due bigint := new_due;
+BEGIN
+    -- Conflicts are rare: insert first.
+    INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
+        SELECT new_id, new_seq, new_due, new_due, t, q, pin_time, attempt_limit, new_key, new_headers,
+            new_payload
+        FROM dq.queue WHERE name = queue_name
+        ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT * INTO outcome, receipt_id, receipt_due FROM dq.store_one(new_id, new_seq, queue_name,
+            new_key, new_due, policy, detach, pin_time, attempt_limit, new_headers, new_payload, t);
+    END IF;
+    IF outcome < 2 AND new_due < t + 1500 THEN
+        PERFORM dq.announce_due(q, new_due, t) FROM dq.queue WHERE name = queue_name;
+    END IF;
+    RETURN concat_ws(' ', outcome, receipt_id, receipt_due);
+END $$;
+
+-- Stores new jobs of one queue, without keys. Returns its time, to which delays were added; or null, and
+-- stores nothing, if an id is taken. An INSERT that may not conflict costs less.
+CREATE OR REPLACE FUNCTION dq.store_new(
+    ids uuid[], queue_name text, times bigint[], are_delays boolean, pin_times bigint[],
+    limits bigint[], all_headers text[], payloads bytea[]
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    t bigint := dq.now_ms();
+    origin bigint := CASE WHEN are_delays THEN t ELSE 0 END;
+    queue_id integer := dq.add_queue(queue_name);
+BEGIN
+    BEGIN
+        INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, headers, payload)
+            SELECT id, nextval('dq.job_seq'), origin + due_time, origin + due_time, t, queue_id, remember,
+                max_attempts, headers, payload
+            FROM unnest(ids, times, pin_times, limits, all_headers, payloads)
+                AS item (id, due_time, remember, max_attempts, headers, payload);
+    EXCEPTION WHEN unique_violation THEN
+        RETURN NULL;
+    END;
+    IF t + 1500 - origin > ANY (times) THEN
+        PERFORM dq.announce_due(queue_id, origin + min(due_time), t) FROM unnest(times) AS item (due_time);
+    END IF;
+    RETURN t;
+END $$;
+
+-- Stores any jobs. Returns for each what `store_job` does.
 CREATE OR REPLACE FUNCTION dq.store(
     ids uuid[], queues text[], keys text[], times bigint[], are_delays boolean[],
     policies integer[], detaches boolean[], pin_times bigint[], limits bigint[], all_headers text[],
@@ -15,38 +71,23 @@ DECLARE
     result record;
 BEGIN
     receipt_ids := ids;
-    -- Conflicts are rare: insert first.
-    IF n = 1 THEN
-        seqs := ARRAY[nextval('dq.job_seq')];
-        receipt_dues := ARRAY[CASE WHEN are_delays[1] THEN t + times[1] ELSE times[1] END];
-        outcomes := '{0}';
-        INSERT INTO dq.job (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
-            SELECT ids[1], seqs[1], receipt_dues[1], receipt_dues[1], t, q, pin_times[1], limits[1],
-                keys[1], all_headers[1], payloads[1]
-            FROM dq.queue WHERE name = queues[1]
-            ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            inserted := ids;
-        END IF;
-    ELSE
-        seqs := ARRAY(SELECT nextval('dq.job_seq') FROM generate_series(1, n));
-        receipt_dues := ARRAY(SELECT CASE WHEN is_delay THEN t + time ELSE time END
-            FROM unnest(times, are_delays) AS item (time, is_delay));
-        outcomes := array_fill(0, ARRAY[n]);
-        -- Sorted by key, here and below, so that two calls with the same keys do not wait for each other
-        -- in a circle.
-        WITH new AS (
-            INSERT INTO dq.job
-                (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
-            SELECT id, seq, due, due, t, q, remember, max_attempts, key, headers, payload
-            FROM unnest(ids, seqs, queues, keys, receipt_dues, pin_times, limits, all_headers, payloads)
-                AS item (id, seq, queue, key, due, remember, max_attempts, headers, payload)
-                JOIN dq.queue ON queue.name = item.queue
-            ORDER BY q, key, seq
-            ON CONFLICT DO NOTHING
-            RETURNING id)
-        SELECT array_agg(id) INTO inserted FROM new;
-    END IF;
+    seqs := ARRAY(SELECT nextval('dq.job_seq') FROM generate_series(1, n));
+    receipt_dues := ARRAY(SELECT CASE WHEN is_delay THEN t + time ELSE time END
+        FROM unnest(times, are_delays) AS item (time, is_delay));
+    outcomes := array_fill(0, ARRAY[n]);
+    -- Sorted by key, here and below, so that two calls with the same keys do not wait for each other
+    -- in a circle.
+    WITH new AS (
+        INSERT INTO dq.job
+            (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
+        SELECT id, seq, due, due, t, q, remember, max_attempts, key, headers, payload
+        FROM unnest(ids, seqs, queues, keys, receipt_dues, pin_times, limits, all_headers, payloads)
+            AS item (id, seq, queue, key, due, remember, max_attempts, headers, payload)
+            JOIN dq.queue ON queue.name = item.queue
+        ORDER BY q, key, seq
+        ON CONFLICT DO NOTHING
+        RETURNING id)
+    SELECT array_agg(id) INTO inserted FROM new;
     IF inserted IS NULL OR cardinality(inserted) < n THEN
         FOR i IN
             SELECT number FROM unnest(queues, keys) WITH ORDINALITY AS item (queue, key, number)

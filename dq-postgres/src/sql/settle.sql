@@ -1,6 +1,6 @@
--- Ends leases, no job twice. Returns the jobs whose leases were held. Verdicts: 0 done, 1 skip, 2 retry,
--- 3 snooze, 4 again, 5 dead, 6 release. A flag says that the attempt of a dead job counts, or that a
--- released job has started. A text is the reason or the error.
+-- Ends leases, sorted by id and no job twice. Returns the jobs whose leases were held. Verdicts: 0 done,
+-- 1 skip, 2 retry, 3 snooze, 4 again, 5 dead, 6 release. A flag says that the attempt of a dead job counts,
+-- or that a released job has started. A text is the reason or the error.
 CREATE OR REPLACE FUNCTION dq.settle(
     ids uuid[], tokens bigint[], verdicts integer[], times bigint[], are_delays boolean[],
     flags boolean[], texts text[], kinds text[], payloads bytea[]
@@ -8,33 +8,29 @@ CREATE OR REPLACE FUNCTION dq.settle(
 DECLARE
     t bigint := dq.now_ms();
     held uuid[];
-    deleted uuid[];
     requeued uuid[];
     new_due bigint;
     changed record;
 BEGIN
-    IF cardinality(ids) > 1 THEN
-        -- Locks in one order, like `renew`.
+    -- The statements below would take the locks in turns, not in one order, like `renew`.
+    IF cardinality(ids) > 1 AND 2 <= ANY (verdicts) THEN
         PERFORM FROM dq.job WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     END IF;
-    WITH kept AS (
-        UPDATE dq.job j SET state = CASE WHEN max > 0 THEN 3 ELSE 4 END,
-            at = CASE WHEN max > 0 THEN t ELSE t + remember END, pinned = t + remember,
-            kind = CASE verdict WHEN 0 THEN 'done' ELSE 'skipped' END, message = reason,
-            headers = NULL, payload = ''
-        FROM unnest(ids, tokens, verdicts, texts) AS lease (id, token, verdict, reason), dq.history_limit AS history
-        WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t AND verdict < 2
-            AND history.q = j.q AND (max > 0 OR remember > 0)
-        RETURNING j.id, j.q, j.kind),
-    tallied AS (INSERT INTO dq.tally SELECT q, kind, count(*) FROM kept GROUP BY q, kind)
-    SELECT coalesce(array_agg(id), '{}') INTO held FROM kept;
     WITH gone AS (
-        DELETE FROM dq.job j USING unnest(ids, tokens, verdicts) AS lease (id, token, verdict)
+        DELETE FROM dq.job j USING unnest(ids, tokens, verdicts, texts) AS lease (id, token, verdict, reason)
         WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t AND verdict < 2
-        RETURNING j.id, j.q, CASE verdict WHEN 0 THEN 'done' ELSE 'skipped' END AS kind),
-    tallied AS (INSERT INTO dq.tally SELECT q, kind, count(*) FROM gone GROUP BY q, kind)
-    SELECT array_agg(id) INTO deleted FROM gone;
-    held := held || deleted;
+        RETURNING j.id, j.seq, j.due, j.created, j.q, j.attempts, j.deliveries, j.losses, j.first_due,
+            j.token, j.since, j.remember, j.max_attempts, j.key, j.worker, j.last_error,
+            CASE verdict WHEN 0 THEN 'done' ELSE 'skipped' END AS kind, reason),
+    tallied AS (INSERT INTO dq.tally SELECT q, kind, count(*) FROM gone GROUP BY q, kind),
+    kept AS (
+        INSERT INTO dq.job (id, seq, at, due, created, q, state, attempts, deliveries, losses, first_due,
+            token, since, remember, pinned, max_attempts, key, worker, last_error, kind, message, payload)
+        SELECT id, seq, CASE WHEN max > 0 THEN t ELSE t + remember END, due, created, q,
+            CASE WHEN max > 0 THEN 3 ELSE 4 END, attempts, deliveries, losses, first_due, token, since,
+            remember, t + remember, max_attempts, key, worker, last_error, kind, reason, ''
+        FROM gone JOIN dq.history_limit AS history USING (q) WHERE max > 0 OR remember > 0)
+    SELECT coalesce(array_agg(id), '{}') INTO held FROM gone;
     FOR i IN 1..cardinality(ids) LOOP
         CONTINUE WHEN verdicts[i] < 2;
         new_due := CASE WHEN are_delays[i] THEN t + times[i] ELSE times[i] END;

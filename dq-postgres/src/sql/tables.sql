@@ -10,7 +10,7 @@ CREATE TABLE dq.meta (
     min_writer   integer NOT NULL,
     min_reader   integer NOT NULL,
     store        uuid NOT NULL DEFAULT gen_random_uuid(),
-    history_max  integer NOT NULL DEFAULT 1000,
+    history_max  integer NOT NULL DEFAULT 0,
     history_age  bigint NOT NULL DEFAULT 86400000
 );
 
@@ -55,6 +55,7 @@ CREATE SEQUENCE dq.job_seq;
 --   4 ended, only to keep the id taken: until when.
 -- `first_due` is null until a retry or a snooze changes `due`. `token`, `worker` and `since` describe the
 -- last lease. `remember` is for how long the id is pinned after the end, `pinned` until when it then is.
+-- The columns are in the order that leaves the smallest gaps.
 CREATE TABLE dq.job (
     id           uuid PRIMARY KEY,
     seq          bigint NOT NULL,
@@ -62,10 +63,10 @@ CREATE TABLE dq.job (
     due          bigint NOT NULL,
     created      bigint NOT NULL,
     q            integer NOT NULL,
-    state        smallint NOT NULL DEFAULT 0,
     attempts     integer NOT NULL DEFAULT 0,
     deliveries   integer NOT NULL DEFAULT 0,
     losses       integer NOT NULL DEFAULT 0,
+    state        smallint NOT NULL DEFAULT 0,
     first_due    bigint,
     token        bigint,
     since        bigint,

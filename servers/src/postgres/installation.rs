@@ -1,5 +1,6 @@
 //! Finds PostgreSQL's programs, which Debian keeps off the `PATH`.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -19,10 +20,11 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Prefers the unpacked installation, which exists only if the machine's does not work. Panics
-    /// with a remedy if there is none.
+    /// Prefers the directory that `DQ_POSTGRES_BIN` names, then the unpacked installation, which exists
+    /// only if the machine's does not work. Panics with a remedy if there is none.
     pub(super) fn find() -> Self {
-        Self::unpacked(&directory())
+        Self::named()
+            .or_else(|| Self::unpacked(&directory()))
             .or_else(Self::on_machine)
             .unwrap_or_else(|| panic!("PostgreSQL is not installed: run `cargo xtask servers`"))
     }
@@ -34,6 +36,11 @@ impl Installation {
             environment: Some(vec![("LC_ALL", "C.UTF-8".into())]),
             ..Program::at(self.bin.join(name))
         }
+    }
+
+    fn named() -> Option<Self> {
+        let bin = env::var_os("DQ_POSTGRES_BIN").filter(|bin| !bin.is_empty())?;
+        Some(Self { bin: bin.into(), libraries: None })
     }
 
     fn on_machine() -> Option<Self> {
