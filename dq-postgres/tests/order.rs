@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Backend, Due, LeasedJob, Timestamp, Verdict};
+use dq_core::{Backend, Due, JobKey, LeasedJob, Receipt, Scheduled, Timestamp, Verdict};
 use dq_postgres::PostgresBackend;
 use dq_testkit::fixture::poll;
 
@@ -80,4 +80,24 @@ async fn a_new_process_finds_what_is_behind_the_floors() {
     let expire = "UPDATE dq.job SET at = dq.now_ms() - 1000 WHERE state = 1";
     client.batch_execute(&format!("{expire}; {raise_floors}")).await.unwrap();
     claim_late(&connect(&url).await).await;
+}
+
+/// The batch is sorted by key when it is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_job_of_a_batch_takes_an_id() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    let at = |millis: i64| Timestamp::from_millis(1_700_000_000_000 + millis);
+    for (first, second) in [("b", "a"), ("a", "b")] {
+        let one = job(at(1)).key(JobKey::new(first).unwrap());
+        let mut two = job(at(2)).key(JobKey::new(second).unwrap());
+        two.id = one.id;
+        let stored = backend.schedule(vec![one.clone(), two]).await.unwrap();
+        let receipt = Scheduled::Created(Receipt { id: one.id, due: at(1) });
+        assert_eq!(stored, [receipt.clone(), receipt]);
+        let claimed = claim(&backend, 9).await.jobs;
+        let found: Vec<_> = claimed.iter().map(|found| (&found.job.key, found.job.due)).collect();
+        assert_eq!(found, [(&one.key, at(1))]);
+        settle(&backend, &claimed, Verdict::Done).await;
+    }
 }

@@ -81,8 +81,12 @@ BEGIN
         INSERT INTO dq.job
             (id, seq, at, due, created, q, remember, max_attempts, key, headers, payload)
         SELECT id, seq, due, due, t, q, remember, max_attempts, key, headers, payload
-        FROM unnest(ids, seqs, queues, keys, receipt_dues, pin_times, limits, all_headers, payloads)
-            AS item (id, seq, queue, key, due, remember, max_attempts, headers, payload)
+        FROM (
+            -- The first job with an id takes it.
+            SELECT DISTINCT ON (id) *
+            FROM unnest(ids, seqs, queues, keys, receipt_dues, pin_times, limits, all_headers, payloads)
+                AS item (id, seq, queue, key, due, remember, max_attempts, headers, payload)
+            ORDER BY id, seq) AS item
             JOIN dq.queue ON queue.name = item.queue
         ORDER BY q, key, seq
         ON CONFLICT DO NOTHING
@@ -90,8 +94,8 @@ BEGIN
     SELECT array_agg(id) INTO inserted FROM new;
     IF inserted IS NULL OR cardinality(inserted) < n THEN
         FOR i IN
-            SELECT number FROM unnest(queues, keys) WITH ORDINALITY AS item (queue, key, number)
-            ORDER BY queue, key, number
+            SELECT number FROM unnest(ids, queues, keys) WITH ORDINALITY AS item (id, queue, key, number)
+            ORDER BY row_number() OVER (PARTITION BY id ORDER BY number), queue, key, number
         LOOP
             CONTINUE WHEN ids[i] = ANY (inserted) AND array_position(ids, ids[i]) = i;
             result := dq.store_one(ids[i], seqs[i], queues[i], keys[i], receipt_dues[i], policies[i],
