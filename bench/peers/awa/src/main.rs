@@ -28,9 +28,15 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
+/// The engine of new deployments, which a new schema does not use by itself.
+fn storage() -> QueueStorage {
+    QueueStorage::new(QueueStorageConfig::default()).unwrap()
+}
+
 async fn connect(url: &str) -> PgPool {
     let pool = PgPoolOptions::new().max_connections(CONCURRENCY).connect(url).await.unwrap();
     migrations::run(&pool).await.unwrap();
+    storage().install(&pool).await.unwrap();
     pool
 }
 
@@ -45,7 +51,7 @@ fn job(id: i64, first: i64, rate: i64) -> (Job, InsertOpts) {
 
 async fn store(url: &str, count: i64, how: &str, first: i64, rate: i64) {
     let pool = connect(url).await;
-    let storage = QueueStorage::new(QueueStorageConfig::default()).unwrap();
+    let storage = storage();
     let started = Instant::now();
     if how == "bulk" {
         for begin in (0..count).step_by(BULK as usize) {
