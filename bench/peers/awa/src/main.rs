@@ -36,7 +36,10 @@ fn storage() -> QueueStorage {
 async fn connect(url: &str) -> PgPool {
     let pool = PgPoolOptions::new().max_connections(CONCURRENCY).connect(url).await.unwrap();
     migrations::run(&pool).await.unwrap();
-    storage().install(&pool).await.unwrap();
+    // Not beside a worker: the two would lock the tables in different orders.
+    if QueueStorage::active_schema(&pool).await.unwrap().is_none() {
+        storage().install(&pool).await.unwrap();
+    }
     pool
 }
 
