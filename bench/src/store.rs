@@ -153,16 +153,24 @@ impl Store {
             }
             Kind::Postgres(postgres, ..) => {
                 let server = postgres.process_id().ok_or("the server has ended")?;
-                let own = stat(&server.to_string())?;
-                let mut ticks: f64 = own[PROCESS_CPU].iter().chain(&own[ENDED_CHILDREN_CPU]).sum();
-                for process in fs::read_dir("/proc")?.flatten() {
-                    // Not a process, or one that has ended meanwhile.
-                    let Ok(fields) = stat(&process.file_name().to_string_lossy()) else { continue };
-                    if fields[PARENT] == f64::from(server) {
-                        ticks += fields[PROCESS_CPU].iter().sum::<f64>();
+                loop {
+                    let own = stat(&server.to_string())?;
+                    let mut ticks: f64 =
+                        own[PROCESS_CPU].iter().chain(&own[ENDED_CHILDREN_CPU]).sum();
+                    for process in fs::read_dir("/proc")?.flatten() {
+                        // Not a process, or one that has ended meanwhile.
+                        let Ok(fields) = stat(&process.file_name().to_string_lossy()) else {
+                            continue;
+                        };
+                        if fields[PARENT] == f64::from(server) {
+                            ticks += fields[PROCESS_CPU].iter().sum::<f64>();
+                        }
+                    }
+                    // If a child has ended meanwhile, its time may be missing or counted twice.
+                    if stat(&server.to_string())?[ENDED_CHILDREN_CPU] == own[ENDED_CHILDREN_CPU] {
+                        break ticks / 100.0;
                     }
                 }
-                ticks / 100.0
             }
         };
         Ok(Some(Duration::from_secs_f64(seconds)))

@@ -6,17 +6,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::peer::Peer;
 use super::worker::{Run, Worker};
-use crate::measure::{Result, micros};
+use crate::measure::{Result, block_on, micros};
+use crate::postgres::client;
 use crate::store::Store;
 use crate::table::grouped;
 
 type Rows = Vec<(String, String)>;
 type Measure = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
 
-pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
+pub(crate) const MEASUREMENTS: [(&str, Measure); 7] = [
     ("bulk", bulk),
     ("single", single),
     ("no-op", no_op),
+    ("snapshot", snapshot),
     ("late", late),
     ("idle", idle),
     ("kill", kill),
@@ -32,6 +34,7 @@ pub(crate) struct Sizes {
     bulk: usize,
     single: usize,
     no_op: usize,
+    snapshot: usize,
     pending: &'static [usize],
     late_rate: usize,
     late_seconds: usize,
@@ -44,6 +47,7 @@ impl Sizes {
         bulk: 100_000,
         single: 2_000,
         no_op: 20_000,
+        snapshot: 100_000,
         pending: &[10_000, 100_000],
         late_rate: 200,
         late_seconds: 10,
@@ -54,6 +58,7 @@ impl Sizes {
         bulk: 1_000,
         single: 50,
         no_op: 500,
+        snapshot: 2_000,
         pending: &[1_000],
         late_rate: 50,
         late_seconds: 2,
@@ -66,6 +71,16 @@ impl Sizes {
 fn millis_from_now(after: Duration) -> Result<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)? + after;
     Ok(i64::try_from(since.as_millis())?)
+}
+
+/// A row with the bytes in PostgreSQL's log per job, if there is one.
+fn log_row(
+    name: &str,
+    before: Option<f64>,
+    after: Option<f64>,
+    jobs: f64,
+) -> Option<(String, String)> {
+    Some((name.to_owned(), grouped((after? - before?) / jobs)))
 }
 
 /// A row with the server's CPU microseconds per job, if there is a server.
@@ -81,12 +96,16 @@ fn busy_row(
 
 fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
-    let (bytes, busy) = (store.bytes()?, store.cpu()?);
-    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", millis_from_now(FAR)?, 0)?;
+    let (address, far) = (store.address(), millis_from_now(FAR)?);
+    // Creates the tables.
+    peer.store(&address, 1, "single", far, 0)?;
+    let (bytes, log, busy) = (store.bytes()?, store.wal(), store.cpu()?);
+    let seconds = peer.store(&address, sizes.bulk, "bulk", far, 0)?;
     let jobs = sizes.bulk as f64;
     let bytes = (store.bytes()? - bytes) / jobs;
     let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), grouped(jobs / seconds))];
-    rows.extend(busy_row("… Redis CPU per job, µs", busy, store.cpu()?, jobs));
+    rows.extend(busy_row("… server CPU per job, µs", busy, store.cpu()?, jobs));
+    rows.extend(log_row("… bytes of log per job", log, store.wal(), jobs));
     rows.push((String::from("bytes in the store per pending job"), grouped(bytes)));
     Ok(rows)
 }
@@ -103,15 +122,15 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     let address = store.address();
     let jobs = sizes.no_op.min(peer.max_due);
     peer.store(&address, jobs, "bulk", 0, 0)?;
-    let busy = store.cpu()?;
+    let (log, busy) = (store.wal(), store.cpu()?);
     let worker = Worker::start(peer, &address, 0)?;
     let runs = worker.runs(jobs, PATIENCE);
-    let busy = busy_row("… Redis CPU per job, µs (run)", busy, store.cpu()?, runs.len() as f64);
-    let starts = || runs.iter().map(|run| run.started);
-    let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
-        return Err("no job has run".into());
-    };
-    let rate = runs.len() as f64 / ((last - first) as f64 / 1e6);
+    let ran = runs.len() as f64;
+    let busy = busy_row("… server CPU per job, µs (run)", busy, store.cpu()?, ran);
+    // Some libraries settle in the background.
+    thread::sleep(Duration::from_secs(1));
+    let log = log_row("… bytes of log per job (run)", log, store.wal(), ran);
+    let rate = rate(&runs)?;
     let name = "run empty handlers, 16 at once, jobs/s".to_owned();
     let mut note = String::new();
     if jobs < sizes.no_op {
@@ -120,7 +139,37 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     if runs.len() < jobs {
         note += " (not all)";
     }
-    Ok([(name, format!("{}{note}", grouped(rate)))].into_iter().chain(busy).collect())
+    Ok([(name, format!("{}{note}", grouped(rate)))].into_iter().chain(busy).chain(log).collect())
+}
+
+/// Jobs started a second.
+fn rate(runs: &[Run]) -> Result<f64> {
+    let starts = || runs.iter().map(|run| run.started);
+    let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
+        return Err("no job has run".into());
+    };
+    Ok(runs.len() as f64 / ((last - first) as f64 / 1e6))
+}
+
+/// Under an old snapshot, the server cannot remove dead rows.
+fn snapshot(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+    if store.name != "postgres" {
+        return Ok(Vec::new());
+    }
+    let url = store.fresh()?;
+    peer.store(&url, sizes.snapshot, "bulk", 0, 0)?;
+    let snapshot = block_on(client(&url))?;
+    block_on(snapshot.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"))?;
+    let mut runs = Worker::start(peer, &url, 0)?.runs(sizes.snapshot, PATIENCE);
+    runs.sort_unstable_by_key(|run| run.started);
+    let tenth = runs.len() / 10;
+    let (first, last) = (rate(&runs[..tenth])?, rate(&runs[runs.len() - tenth..])?);
+    let name = format!("the same under an old snapshot, first / last tenth of {}", sizes.snapshot);
+    let mut text = format!("{} / {}", grouped(first), grouped(last));
+    if runs.len() < sizes.snapshot {
+        text += &format!(" (of {} in {} s)", grouped(runs.len() as f64), PATIENCE.as_secs());
+    }
+    Ok(vec![(name, text)])
 }
 
 fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows> {

@@ -1,5 +1,5 @@
-//! `dq-bench peers`: compares delayed jobs in dq and other libraries on one private Redis server
-//! and on files.
+//! `dq-bench peers`: compares delayed jobs in dq and other libraries on private Redis and PostgreSQL
+//! servers and on files.
 
 mod measure;
 mod own;
@@ -14,16 +14,22 @@ pub(crate) use own::run as own_program;
 pub(crate) use peer::OWN_PROGRAM;
 use peer::Peer;
 
+use crate::conditions::Conditions;
 use crate::measure::Result;
 use crate::store::Store;
 use crate::table::markdown;
 
-/// Compares dq on Redis and on SQLite with other libraries and prints a table for each.
+const STORES: [&str; 3] = ["redis", "sqlite", "postgres"];
+
+/// Compares dq on Redis, SQLite and PostgreSQL with other libraries and prints a table for each.
 ///
-/// The programs need Go 1.25, Node.js 20, Python 3 with venv, and a JDK 17 with Maven on the PATH; a
+/// The programs need Go 1.26, Node.js 22.12, Python 3 with venv, and a JDK 17 with Maven on the PATH; a
 /// peer whose tools are missing is named and left out.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
+    /// Measures only on these stores.
+    #[arg(long, value_name = "STORE", value_parser = STORES)]
+    store: Vec<String>,
     /// Measures only these.
     #[arg(long, value_name = "PEER", value_parser = peer::PEERS.map(|(name, _)| name))]
     only: Vec<String>,
@@ -41,14 +47,20 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     let mut failed = Vec::new();
-    let stores = ["redis", "sqlite"].map(|store| Ok((store, build(store, &options.only)?)));
-    for (store, peers) in stores.into_iter().collect::<Result<Vec<_>>>()? {
+    let is_chosen =
+        |store: &&str| options.store.is_empty() || options.store.iter().any(|only| only == store);
+    let stores = STORES.into_iter().filter(is_chosen);
+    let stores = stores.map(|store| Ok((store, build(store, &options.only)?)));
+    for (store, peers) in stores.collect::<Result<Vec<_>>>()? {
         if peers.is_empty() {
             continue;
         }
         let files = tempfile::tempdir_in(directory())?;
+        let mut conditions = Conditions::observe(files.path(), options.quick);
         let store = Store::start(store, files.path())?;
         failed.extend(measure(&peers, &store, &sizes, options));
+        conditions.finish(store.version().into_iter().collect());
+        println!("{conditions}");
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }

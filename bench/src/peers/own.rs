@@ -35,9 +35,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 }
 
 fn url(address: &str) -> String {
-    match address.contains('/') {
-        true => format!("sqlite://{address}"),
-        false => format!("redis://{address}/0"),
+    if address.contains("://") {
+        address.to_owned()
+    } else if address.contains('/') {
+        format!("sqlite://{address}")
+    } else {
+        format!("redis://{address}/0")
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::measure::{CHILD, Result};
 
 /// The peers and their stores. Each store has its own table.
-pub(crate) const PEERS: [(&str, &str); 8] = [
+pub(crate) const PEERS: [(&str, &str); 14] = [
     ("dq", "redis"),
     ("asynq", "redis"),
     ("bullmq", "redis"),
@@ -18,6 +18,12 @@ pub(crate) const PEERS: [(&str, &str); 8] = [
     ("apalis", "redis"),
     ("dq-sqlite", "sqlite"),
     ("apalis-sqlite", "sqlite"),
+    ("dq-postgres", "postgres"),
+    ("awa", "postgres"),
+    ("graphile_worker", "postgres"),
+    ("river", "postgres"),
+    ("apalis-postgres", "postgres"),
+    ("pg-boss", "postgres"),
 ];
 
 pub(crate) const OWN_PROGRAM: &str = "own-program";
@@ -38,22 +44,24 @@ impl Peer {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
         let mut max_due = usize::MAX;
         let (version, program): (_, Vec<OsString>) = match name {
-            "dq" | "dq-sqlite" => (
+            "dq" | "dq-sqlite" | "dq-postgres" => (
                 env!("CARGO_PKG_VERSION"),
                 vec![std::env::current_exe()?.into(), CHILD.into(), OWN_PROGRAM.into()],
             ),
-            "asynq" => {
+            "asynq" | "river" => {
                 let program = directory.join("peer");
                 run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&sources))?;
-                ("0.26.0", vec![program.into()])
+                let version = if name == "asynq" { "0.26.0" } else { "0.51.2" };
+                (version, vec![program.into()])
             }
-            "bullmq" => {
+            "bullmq" | "pg-boss" => {
                 for file in ["package.json", "main.mjs"] {
                     fs::copy(sources.join(file), directory.join(file))?;
                 }
                 let install = ["install", "--no-package-lock", "--no-fund", "--ignore-scripts"];
                 run(Command::new("npm").args(install).current_dir(&directory))?;
-                ("6.7.0", vec!["node".into(), directory.join("main.mjs").into()])
+                let version = if name == "bullmq" { "6.7.0" } else { "12.38.0" };
+                (version, vec!["node".into(), directory.join("main.mjs").into()])
             }
             "celery" => {
                 let python = directory.join("bin/python");
@@ -72,7 +80,7 @@ impl Peer {
                 path.push(directory.join("lib/*"));
                 ("4.7.0", vec!["java".into(), "-cp".into(), path, "peer.Main".into()])
             }
-            "apalis" | "apalis-sqlite" => {
+            "apalis" | "apalis-sqlite" | "apalis-postgres" | "awa" | "graphile_worker" => {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
                 run(cargo.arg(sources.join("Cargo.toml")).arg("--target-dir").arg(&directory))?;
@@ -81,7 +89,12 @@ impl Peer {
                     // 8,000 arguments. Above that, the worker ends.
                     max_due = 5_000;
                 }
-                ("1.0.0", vec![directory.join(format!("release/peer-{name}")).into()])
+                let version = match name {
+                    "awa" => "0.6.9",
+                    "graphile_worker" => "0.14.1",
+                    _ => "1.0.0",
+                };
+                (version, vec![directory.join(format!("release/peer-{name}")).into()])
             }
             _ => return Err(format!("there is no peer {name:?}").into()),
         };
