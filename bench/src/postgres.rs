@@ -46,21 +46,31 @@ pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
 pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     const TURN: usize = 200;
     let url = store.fresh()?;
-    let backend = block_on(open(&url))?;
+    let backends = [block_on(open(&url))?, block_on(open(&format!("{url}?prepare=true")))?];
     let table = Arc::new(block_on(Table::create(&url))?);
     let mut workload = Workload::keyless(32);
     let mut turn = || {
-        let (jobs, rows) = (workload.random(now() + HOUR, TURN), workload.random(now(), TURN));
-        let own = in_task(one_by_one(Arc::clone(&backend), jobs))?;
+        let rows = workload.random(now(), TURN);
         let table = Arc::clone(&table);
-        let bare = in_task(async move { table.one_by_one(&rows).await })?;
-        Ok([rate(TURN, own), bare.as_secs_f64() / own.as_secs_f64()])
+        let bare = in_task(async move { table.one_by_one(&rows).await })?.as_secs_f64();
+        let mut own = |backend| in_task(one_by_one(backend, workload.random(now() + HOUR, TURN)));
+        let [plain, prepared] = [own(Arc::clone(&backends[0]))?, own(Arc::clone(&backends[1]))?];
+        let ratio = |own: Duration| bare / own.as_secs_f64();
+        Ok([rate(TURN, plain), ratio(plain), rate(TURN, prepared), ratio(prepared)])
     };
-    let _: [f64; 2] = turn()?;
-    let [own, ratio] = medians(plan.full_or_quick(41, 2), |_turn| turn())?;
-    block_on(backend.close())?;
-    let figure = Figure::new("schedule, one caller", own, "jobs/s");
-    Ok(vec![figure.ratio(ratio, "bare INSERT").ratio_at_least(0.85)])
+    let _: [f64; 4] = turn()?;
+    let [plain, plain_ratio, prepared, prepared_ratio] =
+        medians(plan.full_or_quick(41, 2), |_turn| turn())?;
+    for backend in backends {
+        block_on(backend.close())?;
+    }
+    let figure = |name, own, ratio| {
+        Figure::new(name, own, "jobs/s").ratio(ratio, "bare INSERT").ratio_at_least(0.85)
+    };
+    Ok(vec![
+        figure("schedule, one caller", plain, plain_ratio),
+        figure("schedule, one caller, prepared", prepared, prepared_ratio),
+    ])
 }
 
 /// One claimer beside the bare functions, then several claimers.
