@@ -94,7 +94,7 @@ async fn the_first_job_of_a_batch_takes_an_id() {
         two.id = one.id;
         let stored = backend.schedule(vec![one.clone(), two]).await.unwrap();
         let receipt = Scheduled::Created(Receipt { id: one.id, due: at(1) });
-        assert_eq!(stored, [receipt.clone(), receipt]);
+        assert_eq!(stored, [receipt, receipt]);
         let claimed = claim(&backend, 9).await.jobs;
         let found: Vec<_> = claimed.iter().map(|found| (&found.job.key, found.job.due)).collect();
         assert_eq!(found, [(&one.key, at(1))]);
