@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use dq_core::client::DqBuilder;
-use dq_core::config::{Config, QueueSettings, ServeSettings};
+use dq_core::config::{BackendConfig, Config, QueueSettings, ServeSettings};
 use dq_core::{Backend, Dq, HistoryLimit};
 
 use crate::args::TargetArgs;
@@ -33,7 +33,10 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     }
     if let Some(url) = &target.url {
         return Ok(Store {
-            builder: with_history(Dq::builder().url(url)),
+            builder: match Dq::builder().url(url).into_backend_config() {
+                Ok(backend) if shares_history(&*backend) => Dq::builder().url(url),
+                _ => with_history(Dq::builder().url(url)),
+            },
             history: HistoryLimit::default(),
             serve: ServeSettings::default(),
             origin: "--url".to_owned(),
@@ -63,10 +66,18 @@ pub(crate) fn with_history(builder: DqBuilder) -> DqBuilder {
     builder.defaults(QueueSettings::new().history(HistoryLimit::default()))
 }
 
+/// Whether the store itself has the history's limits, for all programs. Only a store in a schema has.
+fn shares_history(backend: &dyn BackendConfig) -> bool {
+    backend.schema_sql(None).is_ok()
+}
+
 /// Uses the configured store, with a history unless the configuration says otherwise.
 fn of_config(mut config: Config, origin: String) -> Store {
     let serve = std::mem::take(&mut config.serve);
-    let history = *config.defaults.history.get_or_insert_default();
+    let history = config.defaults.history.unwrap_or_default();
+    if !shares_history(&*config.backend) {
+        config.defaults.history = Some(history);
+    }
     Store { builder: Dq::builder().config(config), history, serve, origin, default_file: None }
 }
 

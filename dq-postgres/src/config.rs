@@ -50,7 +50,7 @@ pub struct PostgresConfig {
     /// default. Leave it out if a pooler in transaction mode, like PgBouncer, is in between.
     #[serde(default)]
     pub prepare: bool,
-    /// How long to wait for a reply, at least `10ms`: `5s` by default.
+    /// How long a call waits for a connection, and then for the reply, at least `10ms`: `5s` by default.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
 }

@@ -58,7 +58,7 @@ pub(crate) fn from_connect(server: &Server, error: &tokio_postgres::Error) -> Er
                 (
                     ErrorKind::Config,
                     "set `ca` to the certificate of the server's authority, or \
-                 `sslmode=disable` if the server has no TLS",
+                 `sslmode=disable` on your own machine",
                 )
             } else {
                 (ErrorKind::Unavailable, REACHABLE)
