@@ -13,13 +13,17 @@ use dq_testkit::fixture::{assert_error, in_an_hour, job, retry, stats, wait_unti
 
 /// Connects with a timeout longer than any call takes on a busy machine, unless the URL has one.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
+    connect_in(url, &Environment::default()).await
+}
+
+pub(crate) async fn connect_in(url: &str, environment: &Environment) -> Result<Arc<dyn Backend>> {
     let separator = if url.contains('?') { '&' } else { '?' };
     let timeout = match url.contains("response_timeout") {
         true => String::new(),
         false => format!("{separator}response_timeout=60s"),
     };
     let url = format!("{url}{timeout}");
-    backend_from_url(&url)?.connect(&Environment::default()).await
+    backend_from_url(&url)?.connect(environment).await
 }
 
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {

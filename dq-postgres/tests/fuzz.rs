@@ -1,6 +1,10 @@
 //! Rows that other programs have written, with any values: claims, listings and settlements go on.
 
-use dq_core::{Backend, BrowseParams, Due, JobId, JobRef, JobState, Settled, Settlement, Verdict};
+use dq_core::config::Environment;
+use dq_core::{
+    Backend, BrowseParams, Due, HistoryLimit, HistoryLimits, JobId, JobRef, JobState, Settled,
+    Settlement, Verdict,
+};
 use dq_servers::shared_postgres;
 use dq_testkit::fixture::{claim_for, job, queue};
 use dq_testkit::fuzz;
@@ -10,7 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::common::{LEASE, client};
-use crate::connect::open;
+use crate::connect::connect_in;
 
 /// The columns after the id: the state, numbers, and texts with a NUL between them.
 const INSERT: &str = "
@@ -78,7 +82,11 @@ async fn run(backend: &dyn Backend, id: JobId, state: i16) -> bool {
 fn rows_of_jobs() {
     let runtime = Runtime::new().unwrap();
     let url = shared_postgres().create_database();
-    let (backend, client) = runtime.block_on(async { (open(&url).await, client(&url).await) });
+    // Ended jobs are found.
+    let history = HistoryLimits::all(HistoryLimit::default());
+    let environment = Environment::default().history(history);
+    let (backend, client) = runtime
+        .block_on(async { (connect_in(&url, &environment).await.unwrap(), client(&url).await) });
     runtime.block_on(client.batch_execute("SELECT dq.add_queue('q')")).unwrap();
     let texts = "key\0{\"colour\":\"red\"}\0an error\0done\0so";
     let valid =
