@@ -43,8 +43,16 @@ fn lost(server: &Server, effect: Effect, what: &str) -> Error {
     Error::new(kind, format!("PostgreSQL at {}: {what}", server.shown)).remedy(remedy)
 }
 
+/// A pooler's own reply, for example after it lost the server. PostgreSQL has this code for statements
+/// that another session prepared, and names them.
+fn is_from_pooler(refusal: &DbError) -> bool {
+    *refusal.code() == SqlState::PROTOCOL_VIOLATION
+        && !refusal.message().contains("prepared statement")
+}
+
 pub(crate) fn from_connect(server: &Server, error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {
+        Some(refusal) if is_from_pooler(refusal) => lost(server, Effect::Reads, refusal.message()),
         Some(refusal) => from_server(server, refusal),
         None => {
             let text = full_text(error);
@@ -74,6 +82,7 @@ pub(crate) fn from_statement(
     error: &tokio_postgres::Error,
 ) -> Error {
     match error.as_db_error() {
+        Some(refusal) if is_from_pooler(refusal) => lost(server, effect, refusal.message()),
         Some(refusal) => from_server(server, refusal),
         None if error.is_closed()
             || std::error::Error::source(error)

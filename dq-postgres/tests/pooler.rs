@@ -10,8 +10,10 @@ use dq_core::{Backend, ErrorKind, JobId, Renewal, Renewed, Result, Settled};
 use dq_servers::{PgBouncer, Postgres};
 use dq_testkit::fixture::{
     TIMEOUT, TestRunner, assert_error, blocking, claim_for, done_settlements, job, retry, stats,
+    wait_until,
 };
 
+use crate::common::client;
 use crate::connect::{connect, open};
 
 /// A server, and PgBouncer with two connections to it.
@@ -105,6 +107,36 @@ async fn schedules_repeated_while_the_pooler_restarts_store_each_job_once() {
     let counts = stats(&*backend, "q").await;
     assert_eq!((counts.ready, counts.totals.unwrap().created), (JOBS as u64, JOBS as u64));
     work(&*backend, &Mutex::default()).await;
+}
+
+/// PgBouncer tells the caller in a reply of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_can_be_repeated_whose_server_is_killed_behind_the_pooler() {
+    let (postgres, pgbouncer) = start().await;
+    let backend = open(&pgbouncer.url()).await;
+    let blocker = client(&postgres.url()).await;
+    blocker.batch_execute("BEGIN; LOCK TABLE dq.job").await.unwrap();
+    let (new, calling) = (job("q"), Arc::clone(&backend));
+    let batch = vec![new.clone()];
+    let call = tokio::spawn(async move { calling.schedule(batch).await });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    wait_until("the call waits", async || {
+        blocker.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) > 0
+    })
+    .await;
+    let postgres = blocking(move || {
+        postgres.kill();
+        postgres
+    })
+    .await;
+    assert_error(call.await.unwrap(), ErrorKind::OutcomeUnknown, &["same job ids"]);
+    let _postgres = blocking(move || {
+        postgres.restart();
+        postgres
+    })
+    .await;
+    retry(|| backend.schedule(vec![new.clone()])).await;
+    assert_eq!(stats(&*backend, "q").await.ready, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
