@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{
     Backend, Cancelled, ClaimParams, Due, JobKey, JobRef, OnConflict, QueueName, Renewal,
-    Settlement, Target, Verdict, Want,
+    Scheduled, Settlement, Target, Verdict, Want,
 };
 use dq_servers::Postgres;
 use dq_testkit::fixture::{blocking, wait_until};
@@ -35,6 +35,41 @@ async fn a_cancel_that_meets_a_replacement_cancels_the_new_job() {
     committed.unwrap();
     assert_eq!(cancelled.unwrap(), [Cancelled::Cancelled]);
     assert_eq!(claim(&backend, 10).await.jobs.len(), 0);
+}
+
+/// The repeated call waits for the settlement of its job, with which another job gets the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_call_replaces_no_job_when_its_own_ends_meanwhile() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    let key = JobKey::new("order-17").unwrap();
+    let mut first = job(Due::NOW).key(key.clone()).on_conflict(OnConflict::Replace);
+    first.remember = LEASE;
+    backend.schedule(vec![first.clone()]).await.unwrap();
+    let lease = claim(&backend, 1).await.jobs[0].lease();
+    let settling = client(&url).await;
+    let lock = format!("BEGIN; SELECT FROM dq.job WHERE id = '{}' FOR UPDATE", first.id);
+    settling.batch_execute(&lock).await.unwrap();
+    let settle = format!(
+        "SELECT dq.settle(ARRAY['{}'::uuid], ARRAY[{}::bigint], ARRAY[0], null, null, null, null, null, null);
+        SELECT dq.schedule('orders', '1', now() + interval '1 hour', key => 'order-17');
+        COMMIT",
+        first.id, lease.token.0,
+    );
+    let (repeated, settled) = tokio::join!(backend.schedule(vec![first]), async {
+        let waits = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        wait_until("the call waits", async || {
+            client(&url).await.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 1
+        })
+        .await;
+        settling.batch_execute(&settle).await
+    });
+    settled.unwrap();
+    let repeated = repeated.unwrap();
+    assert!(matches!(repeated[..], [Scheduled::Ended(_)]), "{repeated:?}");
+    let other = backend.get(&JobRef::new(queue(), Target::Key(key))).await.unwrap();
+    assert!(other.is_some(), "the other job was replaced");
 }
 
 const DEADLOCK: &str = "deadlock detected";

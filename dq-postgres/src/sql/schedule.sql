@@ -23,8 +23,8 @@ BEGIN
         SELECT * INTO outcome, receipt_id, receipt_due FROM dq.store_one(new_id, new_seq, queue_name,
             new_key, new_due, policy, detach, pin_time, attempt_limit, new_headers, new_payload, t);
     END IF;
-    IF outcome < 2 AND new_due < t + 1500 THEN
-        PERFORM dq.announce_due(q, new_due, t) FROM dq.queue WHERE name = queue_name;
+    IF outcome < 2 AND receipt_due < t + 1500 THEN
+        PERFORM dq.announce_due(q, receipt_due, t) FROM dq.queue WHERE name = queue_name;
     END IF;
     RETURN concat_ws(' ', outcome, receipt_id, receipt_due);
 END $$;
@@ -150,9 +150,11 @@ BEGIN
             receipt_due := other.due;
             RETURN;
         END IF;
-        -- Waits for a call that is about to claim, settle or cancel it.
+        -- Waits for a call that is about to claim, settle or cancel it. If this job's own settlement was
+        -- committed just now, the job is back under its id, and the key's new owner stays.
         SELECT * INTO other FROM dq.job
-            WHERE q = queue_id AND key = new_key AND state < 2 FOR UPDATE;
+            WHERE q = queue_id AND key = new_key AND state < 2
+                AND NOT EXISTS (SELECT FROM dq.job WHERE id = new_id) FOR UPDATE;
         CONTINUE WHEN NOT FOUND;
         receipt_id := other.id;
         receipt_due := other.due;
