@@ -15,9 +15,9 @@
 //! - `Ok` means that the write is committed, as durable as the server's `synchronous_commit` makes it.
 //! - All state is in one schema, `dq` by default, with tables and functions. Each schema is a store of
 //!   its own.
-//! - Unless `prepare` is set, statements are not prepared and need no session, so poolers in transaction mode can be in between.
-//!   Only the listener for wake-up hints needs a session; without it, runners find jobs by their sweeps,
-//!   once a second.
+//! - Unless `prepare` is set, statements are not prepared and need no session, so poolers in transaction
+//!   mode can be in between. Only the listener for wake-up hints needs a session; without it, runners
+//!   find jobs by their sweeps, once a second.
 //! - Claims take as long under an old snapshot (a report, a backup) as without one.
 //! - A long batch is stored in chunks of up to 1,000 jobs or 4 MiB. Each chunk is atomic.
 //!
