@@ -35,10 +35,11 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
         // A mistake in `[serve]` must not create a store, so the server binds first.
         if args.demo {
             let server = Server::bind(token.as_deref(), args, &ServeSettings::default()).await?;
-            let dq = stores::with_history(Dq::builder().url("memory:")).connect().await?;
+            let history = Some(HistoryLimit::default());
+            let builder = stores::with_history(Dq::builder().url("memory:"), history);
+            let dq = builder.connect().await?;
             let ops = Ops::new(dq.clone());
             let demo = Demo::start(&ops).await?;
-            let history = HistoryLimit::default();
             let served = server.run(&ops, "memory, gone at the end", history, output).await;
             demo.stop().await;
             return close(served, &dq).await;
@@ -90,7 +91,7 @@ impl Server {
         self,
         ops: &Ops,
         place: &str,
-        history: HistoryLimit,
+        history: Option<HistoryLimit>,
         output: &mut Output<'_>,
     ) -> Result<()> {
         let mut signal = Box::pin(shutdown_signal());
@@ -192,7 +193,7 @@ fn announce(
     place: &str,
     bound: SocketAddr,
     auth: &Auth,
-    history: HistoryLimit,
+    history: Option<HistoryLimit>,
     forwarded: &[&QueueName],
     sources: usize,
     output: &mut Output<'_>,
@@ -200,14 +201,17 @@ fn announce(
     let (address, token) = (format!("http://{bound}/"), auth.generated_token());
     let line = json!({
         "address": address, "store": place, "token": token, "forwards": forwarded,
-        "ingress": sources, "history": history.max
+        "ingress": sources, "history": history.map(|history| history.max)
     });
     output.either(&line, || {
         let mut text = format!("store    {place}\naddress  {address}\n");
-        text += &match history.max {
-            0 => "history  none: jobs that have ended are not found\n".to_owned(),
-            max => {
-                let age = humantime::format_duration(history.age);
+        text += &match history {
+            None => "history  as the store's other programs have set it\n".to_owned(),
+            Some(history) if history.max == 0 => {
+                "history  none: jobs that have ended are not found\n".to_owned()
+            }
+            Some(history) => {
+                let (max, age) = (history.max, humantime::format_duration(history.age));
                 format!("history  the last {max} ended jobs of each queue, for {age}\n")
             }
         };

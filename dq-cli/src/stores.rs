@@ -15,8 +15,9 @@ const FILE: &str = "dq.db";
 
 pub(crate) struct Store {
     pub(crate) builder: DqBuilder,
-    /// How many ended jobs this program keeps, for queues without their own setting.
-    pub(crate) history: HistoryLimit,
+    /// How many ended jobs this program keeps, for queues without their own setting. None if the store
+    /// has the limits.
+    pub(crate) history: Option<HistoryLimit>,
     pub(crate) serve: ServeSettings,
     /// A name for people; the URL may contain a password.
     pub(crate) origin: String,
@@ -32,12 +33,11 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
         return Err(Failure::usage("--config, --url and --api exclude each other", "give one"));
     }
     if let Some(url) = &target.url {
+        let backend = Dq::builder().url(url).into_backend_config().ok();
+        let history = backend.and_then(|backend| own_history(&*backend));
         return Ok(Store {
-            builder: match Dq::builder().url(url).into_backend_config() {
-                Ok(backend) if shares_history(&*backend) => Dq::builder().url(url),
-                _ => with_history(Dq::builder().url(url)),
-            },
-            history: HistoryLimit::default(),
+            builder: with_history(Dq::builder().url(url), history),
+            history,
             serve: ServeSettings::default(),
             origin: "--url".to_owned(),
             default_file: None,
@@ -52,32 +52,33 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
         return Ok(of_config(Config::from_env()?, "the environment".to_owned()));
     }
     let path = env::current_dir().unwrap_or_default().join(FILE);
+    let history = Some(HistoryLimit::default());
     Ok(Store {
-        builder: with_history(Dq::builder().url(&format!("sqlite://{FILE}"))),
-        history: HistoryLimit::default(),
+        builder: with_history(Dq::builder().url(&format!("sqlite://{FILE}")), history),
+        history,
         serve: ServeSettings::default(),
         origin: path.display().to_string(),
         default_file: Some(path),
     })
 }
 
-/// Turns the history on, because people who inspect a store want to see ended jobs.
-pub(crate) fn with_history(builder: DqBuilder) -> DqBuilder {
-    builder.defaults(QueueSettings::new().history(HistoryLimit::default()))
+pub(crate) fn with_history(builder: DqBuilder, history: Option<HistoryLimit>) -> DqBuilder {
+    let mut settings = QueueSettings::new();
+    settings.history = history;
+    builder.defaults(settings)
 }
 
-/// Whether the store itself has the history's limits, for all programs. Only a store in a schema has.
-fn shares_history(backend: &dyn BackendConfig) -> bool {
-    backend.schema_sql(None).is_ok()
+/// A history, because people who inspect a store want to see ended jobs. A store in a schema has the
+/// limits there, for all programs.
+fn own_history(backend: &dyn BackendConfig) -> Option<HistoryLimit> {
+    backend.schema_sql(None).is_err().then(HistoryLimit::default)
 }
 
 /// Uses the configured store, with a history unless the configuration says otherwise.
 fn of_config(mut config: Config, origin: String) -> Store {
     let serve = std::mem::take(&mut config.serve);
-    let history = config.defaults.history.unwrap_or_default();
-    if !shares_history(&*config.backend) {
-        config.defaults.history = Some(history);
-    }
+    let history = config.defaults.history.or_else(|| own_history(&*config.backend));
+    config.defaults.history = history;
     Store { builder: Dq::builder().config(config), history, serve, origin, default_file: None }
 }
 

@@ -1,6 +1,7 @@
 use dq_servers::shared_postgres;
 
-use crate::support::{code, ok};
+use crate::support::{Server, code, ok};
+use serde_json::Value;
 
 #[test]
 fn a_schema_is_created_and_its_sql_printed() {
@@ -38,6 +39,29 @@ fn a_schema_is_created_and_its_sql_printed() {
     let granted = "created the schema; clerk may use it\n";
     let third = postgres.create_database();
     assert_eq!(ok(path, &["migrate", "--grant", "clerk", "--url", &third]), granted);
+}
+
+/// They are for all programs.
+#[test]
+fn only_a_configuration_changes_a_schemas_history_limits() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let postgres = shared_postgres();
+    let url = postgres.create_database();
+    let limits = || postgres.psql(&url, "SELECT history_max, history_age FROM dq.meta").unwrap();
+    ok(path, &["migrate", "--url", &url]);
+    let before = limits();
+    assert_eq!(Server::start(path, &["--url", &url]).history, Value::Null);
+    let configure = |defaults: &str| {
+        let backend = format!("[backend]\ntype = \"postgres\"\nurl = \"{url}\"\n");
+        std::fs::write(path.join("dq.toml"), backend + defaults).unwrap();
+    };
+    configure("");
+    assert_eq!(Server::start(path, &[]).history, Value::Null);
+    assert_eq!(limits(), before);
+    configure("[defaults]\nhistory = { max = 5, age = \"1m\" }\n");
+    assert_eq!(Server::start(path, &[]).history, 5);
+    assert_eq!(limits(), "5|60000");
 }
 
 #[test]

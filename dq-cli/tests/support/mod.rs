@@ -45,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) address: String,
     pub(crate) token: Option<String>,
+    /// How many ended jobs of a queue are remembered; null if the store has the limit.
+    pub(crate) history: Value,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -68,6 +70,7 @@ impl Server {
             child,
             address: started["address"].as_str().unwrap().to_owned(),
             token: started["token"].as_str().map(str::to_owned),
+            history: started["history"].clone(),
             _stdout: stdout,
         }
     }
