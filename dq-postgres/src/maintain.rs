@@ -70,25 +70,33 @@ async fn trim(
     queues: HashSet<QueueName>,
     trimmed_to: &mut HashMap<QueueName, TrimStart>,
 ) -> Result<()> {
+    let mut trimmed = Ok(());
     for queue in queues {
-        let mut from = trimmed_to.get(&queue).copied().unwrap_or(BEGINNING);
-        // If this fails, there may be too many removed entries since the beginning.
-        trimmed_to.insert(queue.clone(), (None, None));
-        for _call in 0..MAX_TRIMS {
-            let params: [Param<'_>; 3] =
-                [(&queue.as_str(), Type::TEXT), (&from.0, Type::INT8), (&from.1, Type::INT8)];
-            let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1, $3)";
-            let rows = store.change(sql, &params).await?;
-            let row = rows.first().ok_or_else(unexpected)?;
-            let next = (row.get(0), row.get(1));
-            if next == from {
-                break;
-            }
-            from = next;
-        }
-        trimmed_to.insert(queue, from);
+        let from = trimmed_to.get(&queue).copied().unwrap_or(BEGINNING);
+        let next = trim_queue(store, &queue, from).await;
+        // After a failure a minute ago: there may be too many removed entries since the beginning.
+        trimmed_to.insert(queue, *next.as_ref().unwrap_or(&(None, None)));
+        trimmed = trimmed.and(next.map(drop));
     }
-    Ok(())
+    trimmed
+}
+
+async fn trim_queue(store: &Store, queue: &QueueName, mut from: TrimStart) -> Result<TrimStart> {
+    for _call in 0..MAX_TRIMS {
+        let params: [Param<'_>; 3] =
+            [(&queue.as_str(), Type::TEXT), (&from.0, Type::INT8), (&from.1, Type::INT8)];
+        let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1, $3)";
+        let rows = store.change(sql, &params).await?;
+        let row = rows.first().ok_or_else(unexpected)?;
+        let (Ok(history), Ok(pins)) = (row.try_get(0), row.try_get(1)) else {
+            return Err(unexpected());
+        };
+        if (history, pins) == from {
+            break;
+        }
+        from = (history, pins);
+    }
+    Ok(from)
 }
 
 async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Result<()> {
