@@ -152,25 +152,7 @@ impl Store {
                 stat(&process.to_string())?[PROCESS_CPU].iter().sum::<f64>() / 100.0
             }
             Kind::Postgres(postgres, ..) => {
-                let server = postgres.process_id().ok_or("the server has ended")?;
-                loop {
-                    let own = stat(&server.to_string())?;
-                    let mut ticks: f64 =
-                        own[PROCESS_CPU].iter().chain(&own[ENDED_CHILDREN_CPU]).sum();
-                    for process in fs::read_dir("/proc")?.flatten() {
-                        // Not a process, or one that has ended meanwhile.
-                        let Ok(fields) = stat(&process.file_name().to_string_lossy()) else {
-                            continue;
-                        };
-                        if fields[PARENT] == f64::from(server) {
-                            ticks += fields[PROCESS_CPU].iter().sum::<f64>();
-                        }
-                    }
-                    // If a child has ended meanwhile, its time may be missing or counted twice.
-                    if stat(&server.to_string())?[ENDED_CHILDREN_CPU] == own[ENDED_CHILDREN_CPU] {
-                        break ticks / 100.0;
-                    }
-                }
+                family_ticks(postgres.process_id().ok_or("the server has ended")?)? / 100.0
             }
         };
         Ok(Some(Duration::from_secs_f64(seconds)))
@@ -274,6 +256,25 @@ fn stat(process: &str) -> Result<Vec<f64>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     Ok(fields.take(15).map(|field| field.parse().unwrap_or(f64::NAN)).collect())
+}
+
+/// The CPU time of a process and its children.
+fn family_ticks(process: u32) -> Result<f64> {
+    loop {
+        let own = stat(&process.to_string())?;
+        let mut ticks: f64 = own[PROCESS_CPU].iter().chain(&own[ENDED_CHILDREN_CPU]).sum();
+        for other in fs::read_dir("/proc")?.flatten() {
+            // Not a process, or one that has ended meanwhile.
+            let Ok(fields) = stat(&other.file_name().to_string_lossy()) else { continue };
+            if fields[PARENT] == f64::from(process) {
+                ticks += fields[PROCESS_CPU].iter().sum::<f64>();
+            }
+        }
+        // If a child has ended meanwhile, its time may be missing or counted twice.
+        if stat(&process.to_string())?[ENDED_CHILDREN_CPU] == own[ENDED_CHILDREN_CPU] {
+            return Ok(ticks);
+        }
+    }
 }
 
 pub(crate) fn environment() -> Environment {

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "STORE", value_parser = STORES)]
     store: Vec<String>,
     /// Measures only these.
-    #[arg(long, value_name = "PEER", value_parser = peer::PEERS.map(|(name, _)| name))]
+    #[arg(long, value_name = "PEER", value_parser = peer::PEERS.map(|(name, ..)| name))]
     only: Vec<String>,
     /// Makes only these measurements.
     #[arg(long = "measure", value_name = "NAME", value_parser = MEASUREMENTS.map(|(name, _)| name))]
@@ -68,8 +68,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
     let is_chosen = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
-    for (name, _) in peer::PEERS.into_iter().filter(|(name, of)| *of == store && is_chosen(name)) {
-        match Peer::build(name, &directory().join(name)) {
+    let chosen = peer::PEERS.into_iter().filter(|(name, _, of)| *of == store && is_chosen(name));
+    for (name, version, _) in chosen {
+        match Peer::build(name, version, &directory().join(name)) {
             Ok(peer) => peers.push(peer),
             Err(error) if only.is_empty() => eprintln!("{name} is left out: {error}"),
             Err(error) => return Err(format!("{name}: {error}").into()),

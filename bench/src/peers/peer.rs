@@ -8,22 +8,24 @@ use std::process::Command;
 
 use crate::measure::{CHILD, Result};
 
-/// The peers and their stores. Each store has its own table.
-pub(crate) const PEERS: [(&str, &str); 14] = [
-    ("dq", "redis"),
-    ("asynq", "redis"),
-    ("bullmq", "redis"),
-    ("celery", "redis"),
-    ("redisson", "redis"),
-    ("apalis", "redis"),
-    ("dq-sqlite", "sqlite"),
-    ("apalis-sqlite", "sqlite"),
-    ("dq-postgres", "postgres"),
-    ("awa", "postgres"),
-    ("graphile_worker", "postgres"),
-    ("river", "postgres"),
-    ("apalis-postgres", "postgres"),
-    ("pg-boss", "postgres"),
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The peers with their versions and stores. Each store has its own table.
+pub(crate) const PEERS: [(&str, &str, &str); 14] = [
+    ("dq", OWN_VERSION, "redis"),
+    ("asynq", "0.26.0", "redis"),
+    ("bullmq", "6.7.0", "redis"),
+    ("celery", "5.7.0", "redis"),
+    ("redisson", "4.7.0", "redis"),
+    ("apalis", "1.0.0", "redis"),
+    ("dq-sqlite", OWN_VERSION, "sqlite"),
+    ("apalis-sqlite", "1.0.0", "sqlite"),
+    ("dq-postgres", OWN_VERSION, "postgres"),
+    ("awa", "0.6.9", "postgres"),
+    ("graphile_worker", "0.14.1", "postgres"),
+    ("river", "0.51.2", "postgres"),
+    ("apalis-postgres", "1.0.0", "postgres"),
+    ("pg-boss", "12.38.0", "postgres"),
 ];
 
 pub(crate) const OWN_PROGRAM: &str = "own-program";
@@ -38,21 +40,23 @@ pub(crate) struct Peer {
 impl Peer {
     /// Builds the program in its own directory with its language's build tool, which reuses earlier
     /// builds.
-    pub(crate) fn build(name: &'static str, directory: &Path) -> Result<Self> {
+    pub(crate) fn build(
+        name: &'static str,
+        version: &'static str,
+        directory: &Path,
+    ) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let directory = directory.canonicalize()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
         let mut max_due = usize::MAX;
-        let (version, program): (_, Vec<OsString>) = match name {
-            "dq" | "dq-sqlite" | "dq-postgres" => (
-                env!("CARGO_PKG_VERSION"),
-                vec![std::env::current_exe()?.into(), CHILD.into(), OWN_PROGRAM.into()],
-            ),
+        let program: Vec<OsString> = match name {
+            "dq" | "dq-sqlite" | "dq-postgres" => {
+                vec![std::env::current_exe()?.into(), CHILD.into(), OWN_PROGRAM.into()]
+            }
             "asynq" | "river" => {
                 let program = directory.join("peer");
                 run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&sources))?;
-                let version = if name == "asynq" { "0.26.0" } else { "0.51.2" };
-                (version, vec![program.into()])
+                vec![program.into()]
             }
             "bullmq" | "pg-boss" => {
                 for file in ["package.json", "main.mjs"] {
@@ -60,15 +64,14 @@ impl Peer {
                 }
                 let install = ["install", "--no-package-lock", "--no-fund", "--ignore-scripts"];
                 run(Command::new("npm").args(install).current_dir(&directory))?;
-                let version = if name == "bullmq" { "6.7.0" } else { "12.38.0" };
-                (version, vec!["node".into(), directory.join("main.mjs").into()])
+                vec!["node".into(), directory.join("main.mjs").into()]
             }
             "celery" => {
                 let python = directory.join("bin/python");
                 run(Command::new("python3").args(["-m", "venv"]).arg(&directory))?;
                 let install = ["-m", "pip", "install", "--quiet", "-r"];
                 run(Command::new(&python).args(install).arg(sources.join("requirements.txt")))?;
-                ("5.7.0", vec![python.into(), sources.join("main.py").into()])
+                vec![python.into(), sources.join("main.py").into()]
             }
             "redisson" => {
                 let mut maven = Command::new("mvn");
@@ -78,7 +81,7 @@ impl Peer {
                 let mut path = directory.join("classes").into_os_string();
                 path.push(":");
                 path.push(directory.join("lib/*"));
-                ("4.7.0", vec!["java".into(), "-cp".into(), path, "peer.Main".into()])
+                vec!["java".into(), "-cp".into(), path, "peer.Main".into()]
             }
             "apalis" | "apalis-sqlite" | "apalis-postgres" | "awa" | "graphile_worker" => {
                 let mut cargo = Command::new("cargo");
@@ -89,12 +92,7 @@ impl Peer {
                     // 8,000 arguments. Above that, the worker ends.
                     max_due = 5_000;
                 }
-                let version = match name {
-                    "awa" => "0.6.9",
-                    "graphile_worker" => "0.14.1",
-                    _ => "1.0.0",
-                };
-                (version, vec![directory.join(format!("release/peer-{name}")).into()])
+                vec![directory.join(format!("release/peer-{name}")).into()]
             }
             _ => return Err(format!("there is no peer {name:?}").into()),
         };
