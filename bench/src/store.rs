@@ -250,10 +250,11 @@ const PARENT: usize = 1;
 const PROCESS_CPU: Range<usize> = 11..13;
 const ENDED_CHILDREN_CPU: Range<usize> = 13..15;
 
-/// The fields of `/proc/PROCESS/stat` after the program's name, which may contain spaces; the first is
-/// the state, which is no number. CPU times are in hundredths of a second.
+/// Reads the fields of `/proc/PROCESS/stat` after the program's name. A field that is no number, like the
+/// state, is NaN. CPU times are in hundredths of a second.
 fn stat(process: &str) -> Result<Vec<f64>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name, in brackets, may contain spaces.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     Ok(fields.take(15).map(|field| field.parse().unwrap_or(f64::NAN)).collect())
 }

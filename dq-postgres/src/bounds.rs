@@ -6,9 +6,9 @@
 //!
 //! A job comes to wait behind the bounds in two ways. If it is due in the past, the function that
 //! stores it adds a row to `rewind`, and the next claim begins there. If its transaction commits more
-//! than [`LAG`] after storing it, only a *sweep* finds it, a claim without bounds. Sweeps take at most a
-//! fiftieth of the time. Once they are slow, as the first one of a process may be, they lease nothing and
-//! run beside the claims, which only begin further back if the sweep has found something.
+//! than [`LAG`] after storing it, only a *full claim* finds it, one without bounds. Full claims take
+//! at most a fiftieth of the time. Once they are slow, as the first one of a process may be, they lease
+//! nothing and run beside the others, which only begin further back if something was found.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use dq_core::QueueName;
 /// yet.
 pub(crate) const LAG: i64 = 500;
 
-const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_FULL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shortest time between sweeps, in durations of the last one.
-const SWEEP_SHARE: u32 = 50;
+/// Shortest time between full claims, in durations of the last one.
+const FULL_SHARE: u32 = 50;
 
-/// A sweep that takes this long would delay the jobs of a claim.
-const SLOW_SWEEP: Duration = Duration::from_millis(5);
+/// A full claim that takes this long would delay the jobs of a claim.
+const SLOW_FULL: Duration = Duration::from_millis(5);
 
 /// A queue's bounds; see `claim.sql`. Null means that the process has not claimed yet.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ impl QueueBounds {
         changes: 0,
     };
 
-    /// Bounds of a sweep, which begins at the start.
+    /// Bounds of a full claim, which begins at the start.
     const fn without_bounds(self) -> Self {
         Self {
             waiting: Some((i64::MIN, 0)),
@@ -63,34 +63,34 @@ impl QueueBounds {
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) queues: HashMap<QueueName, QueueBounds>,
-    /// When the last sweep ended, and how long it took.
-    pub(crate) last_sweep: (Instant, Duration),
+    /// When the last full claim ended, and how long it took.
+    pub(crate) last_full: (Instant, Duration),
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { queues: HashMap::new(), last_sweep: (Instant::now(), SLOW_SWEEP) }
+        Self { queues: HashMap::new(), last_full: (Instant::now(), SLOW_FULL) }
     }
 }
 
 impl Bounds {
-    /// Returns whether a claim should sweep.
-    pub(crate) fn claim_sweeps(&self) -> bool {
-        self.is_sweep_due() && self.last_sweep.1 < SLOW_SWEEP
+    /// Returns whether the next claim should be full.
+    pub(crate) fn claims_fully(&self) -> bool {
+        self.is_full_due() && self.last_full.1 < SLOW_FULL
     }
 
-    /// Returns whether to sweep beside the claims.
-    pub(crate) fn needs_slow_sweep(&self) -> bool {
-        self.is_sweep_due() && self.last_sweep.1 >= SLOW_SWEEP
+    /// Returns whether a full claim is due beside the others.
+    pub(crate) fn needs_slow_full(&self) -> bool {
+        self.is_full_due() && self.last_full.1 >= SLOW_FULL
     }
 
-    fn is_sweep_due(&self) -> bool {
-        let (ended, took) = self.last_sweep;
-        ended.elapsed() >= MIN_SWEEP_INTERVAL.max(took * SWEEP_SHARE)
+    fn is_full_due(&self) -> bool {
+        let (ended, took) = self.last_full;
+        ended.elapsed() >= MIN_FULL_INTERVAL.max(took * FULL_SHARE)
     }
 
-    pub(crate) fn of(&self, queue: &QueueName, sweeps: bool) -> QueueBounds {
+    pub(crate) fn of(&self, queue: &QueueName, is_full: bool) -> QueueBounds {
         let known = self.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
-        if sweeps { known.without_bounds() } else { known }
+        if is_full { known.without_bounds() } else { known }
     }
 }

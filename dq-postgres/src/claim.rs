@@ -47,17 +47,17 @@ impl QueueReply {
     }
 
     /// `changes` is from when the claim was sent.
-    fn bounds(&self, now: i64, known: QueueBounds, changes: u64, sweeps: bool) -> QueueBounds {
+    fn bounds(&self, now: i64, known: QueueBounds, changes: u64, is_full: bool) -> QueueBounds {
         let limit = now - LAG;
         let waiting = Some(self.next_waiting.unwrap_or((i64::MAX, 0)).min((limit, 0)));
         let expired = Some(self.next_expired.unwrap_or(i64::MAX).min(limit));
         let expiry = self.next_expiry.unwrap_or(i64::MAX);
-        // Another claim of this process may have gone further, but only a sweep looks behind.
+        // Another claim of this process may have gone further, but only a full one looks behind.
         let known_rewinds = (known.last_rewind, known.rewinds);
-        let may_go_back = sweeps || (Some(self.last_rewind), self.rewinds) != known_rewinds;
+        let may_go_back = is_full || (Some(self.last_rewind), self.rewinds) != known_rewinds;
         QueueBounds {
             waiting: if may_go_back { waiting } else { waiting.max(known.waiting) },
-            expired: if sweeps { expired } else { expired.max(known.expired) },
+            expired: if is_full { expired } else { expired.max(known.expired) },
             expiry: if changes == known.changes { expiry } else { expiry.min(known.expiry) },
             last_rewind: Some(self.last_rewind),
             rewinds: self.rewinds,
@@ -74,8 +74,8 @@ impl Store {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             store.note_claim(&wants);
-            let sweeps = lock(&store.bounds).claim_sweeps();
-            let claimed = store.lease_due(wants, limit, &worker, sweeps).await;
+            let is_full = lock(&store.bounds).claims_fully();
+            let claimed = store.lease_due(wants, limit, &worker, is_full).await;
             if let Err(Ok(unwanted)) = sender.send(claimed) {
                 store.hand_back(&unwanted).await;
             }
@@ -84,7 +84,7 @@ impl Store {
     }
 
     /// Looks behind the bounds of all queues, without leasing, and wakes claimers if it finds a job.
-    pub(crate) async fn sweep(&self) -> Result<()> {
+    pub(crate) async fn look_behind_bounds(&self) -> Result<()> {
         let found = self.lease_due(self.other_queues(&[]), 0, "", true).await?;
         if found.next_due.is_some_and(|due| due <= found.now) {
             self.listeners.wake_all(found.now);
@@ -105,25 +105,25 @@ impl Store {
         mut wants: Vec<Want>,
         limit: usize,
         worker: &str,
-        sweeps: bool,
+        is_full: bool,
     ) -> Result<Claimed> {
         let wanted = wants.len();
-        if sweeps {
-            // One sweep for all claimers of this process.
+        if is_full {
+            // One for all claimers of this process.
             wants.extend(self.other_queues(&wants));
         }
         let bounds: Vec<QueueBounds> = {
             let bounds = lock(&self.bounds);
-            wants.iter().map(|want| bounds.of(&want.queue, sweeps)).collect()
+            wants.iter().map(|want| bounds.of(&want.queue, is_full)).collect()
         };
         let start = Instant::now();
         let rows = self.call_claim(&wants, limit, worker, &bounds).await;
-        if sweeps {
-            // Also after a failure: a sweep that takes too long must not be repeated at once.
-            lock(&self.bounds).last_sweep = (Instant::now(), start.elapsed());
+        if is_full {
+            // Also after a failure: one that takes too long must not be repeated at once.
+            lock(&self.bounds).last_full = (Instant::now(), start.elapsed());
         }
         let (mut claimed, unreadable) =
-            self.read_reply(&rows?, &wants[..], &bounds, wanted, sweeps)?;
+            self.read_reply(&rows?, &wants[..], &bounds, wanted, is_full)?;
         for (leased, reason) in unreadable {
             self.quarantine(leased, reason, &mut claimed).await;
         }
@@ -138,7 +138,7 @@ impl Store {
         wants: &[Want],
         sent: &[QueueBounds],
         wanted: usize,
-        sweeps: bool,
+        is_full: bool,
     ) -> Result<(Claimed, Vec<(LeasedJob, String)>)> {
         let (end, rows) = rows.split_last().ok_or_else(unexpected)?;
         let now: i64 = end.try_get("now").map_err(|_| unexpected())?;
@@ -161,7 +161,7 @@ impl Store {
             let next_due = reply.next_due().filter(|_| index < wanted).map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next_due).min();
             let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
-            let new = reply.bounds(now, known, sent[index].changes, sweeps);
+            let new = reply.bounds(now, known, sent[index].changes, is_full);
             all_bounds.queues.insert(queue.clone(), new);
         }
         jobs.sort_by_key(|(index, due, seq, _)| (*index, *due, *seq));

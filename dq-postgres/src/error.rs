@@ -16,8 +16,8 @@ pub(crate) enum Effect {
 }
 
 const REACHABLE: &str = "check that the server runs and can be reached from this host";
-const RESTORE: &str = "the schema differs from the one that dq-postgres has created: drop changed \
-    functions, and connect again to restore dropped ones; or set another `schema`";
+const RESTORE: &str = "the schema differs from the one that dq-postgres has created: connect \
+    again, which restores its functions, after dropping those with other results; or set another `schema`";
 const REPEAT: &str = "repeat the call with the same job ids: nothing takes effect twice";
 
 pub(crate) fn closed() -> Error {

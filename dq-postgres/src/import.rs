@@ -303,15 +303,16 @@ fn job_id(queue: &QueueName, value: Value<'_>) -> Read<JobId> {
 
 /// Rounds up to milliseconds, so that no job is early.
 fn timestamp(value: Value<'_>) -> Read<Timestamp> {
-    /// Microseconds from 1970 to 2000, where PostgreSQL's times begin.
+    /// Microseconds from 1970 to 2000, where PostgreSQL's times begin. The smallest and the largest
+    /// number are infinite.
     const START: i64 = 946_684_800_000_000;
     let zoned = "use a timestamptz, such as due AT TIME ZONE 'UTC'";
     if *value.kind != Type::TIMESTAMPTZ {
         return wrong_type(value.kind, zoned);
     }
     let micros = value.bytes.try_into().map(i64::from_be_bytes).ok();
-    match micros.and_then(|micros| micros.checked_add(START)) {
-        Some(micros) if micros > i64::MIN + START => {
+    match micros.filter(|&micros| micros != i64::MIN).and_then(|it| it.checked_add(START)) {
+        Some(micros) => {
             Ok(Timestamp::from_millis(micros.div_euclid(1_000) + i64::from(micros % 1_000 != 0)))
         }
         _ => Err("it is infinite".to_owned()),

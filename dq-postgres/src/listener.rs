@@ -1,5 +1,5 @@
 //! Listens to the server's notifications on a connection of its own, which poolers in transaction mode
-//! do not allow: then runners find jobs by their sweeps only.
+//! do not allow: then runners find jobs by their claims only.
 
 use std::future::poll_fn;
 use std::sync::Arc;

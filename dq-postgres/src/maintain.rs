@@ -1,4 +1,5 @@
-//! Work that no call waits for: trims histories, adds up totals, raises the queues' floors, and sweeps.
+//! Work that no call waits for: trims histories, adds up totals, raises the queues' floors, and looks
+//! behind the bounds of claims.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,9 +14,6 @@ use crate::error::unexpected;
 use crate::store::Store;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Calls per queue and round, each for up to 1,000 jobs.
-const MAX_TRIMS: usize = 20;
 
 /// Trims begin where the last one ended, because an old snapshot keeps the removed entries. Jobs of a
 /// transaction that was committed after the trim wait for the next one from the beginning.
@@ -51,8 +49,8 @@ pub(crate) async fn run(store: Arc<Store>) {
             trimmed_to.clear();
         }
         maintained = maintained.and(raise_floors(&store, &mut floors).await);
-        if lock(&store.bounds).needs_slow_sweep() {
-            maintained = maintained.and(store.sweep().await);
+        if lock(&store.bounds).needs_slow_full() {
+            maintained = maintained.and(store.look_behind_bounds().await);
         }
         if let Err(error) = maintained {
             tracing::debug!(%error, "maintenance goes on later");
@@ -81,22 +79,16 @@ async fn trim(
     trimmed
 }
 
-async fn trim_queue(store: &Store, queue: &QueueName, mut from: TrimStart) -> Result<TrimStart> {
-    for _call in 0..MAX_TRIMS {
-        let params: [Param<'_>; 3] =
-            [(&queue.as_str(), Type::TEXT), (&from.0, Type::INT8), (&from.1, Type::INT8)];
-        let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1, $3)";
-        let rows = store.change(sql, &params).await?;
-        let row = rows.first().ok_or_else(unexpected)?;
-        let (Ok(history), Ok(pins)) = (row.try_get(0), row.try_get(1)) else {
-            return Err(unexpected());
-        };
-        if (history, pins) == from {
-            break;
-        }
-        from = (history, pins);
+async fn trim_queue(store: &Store, queue: &QueueName, from: TrimStart) -> Result<TrimStart> {
+    let params: [Param<'_>; 3] =
+        [(&queue.as_str(), Type::TEXT), (&from.0, Type::INT8), (&from.1, Type::INT8)];
+    let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1, $3)";
+    let rows = store.change(sql, &params).await?;
+    let row = rows.first().ok_or_else(unexpected)?;
+    match (row.try_get(0), row.try_get(1)) {
+        (Ok(history), Ok(pins)) => Ok((history, pins)),
+        _ => Err(unexpected()),
     }
-    Ok(from)
 }
 
 async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Result<()> {

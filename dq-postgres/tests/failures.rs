@@ -132,6 +132,14 @@ async fn a_batch_cut_at_any_byte_is_stored_once() {
         assert!(again.iter().all(Scheduled::is_stored), "{again:?} after {bytes} bytes");
         assert_eq!(stats(&*backend, "q").await.scheduled, stored);
     }
+}
+
+#[tokio::test]
+async fn a_cancel_whose_reply_is_cut_can_be_repeated() {
+    let postgres = shared_postgres();
+    let proxy = TcpProxy::to(postgres.address()).await;
+    let url = proxy.url(&postgres.create_database());
+    let backend = open(&format!("{url}?connections=1")).await;
     for (job, bytes) in (0..101).map(|_| in_an_hour(job("q"))).zip(0..10) {
         let target = [by_id(&job)];
         let _ = retry(|| backend.schedule(vec![job.clone()])).await;

@@ -23,13 +23,35 @@ const INSERT: &str = "
     SELECT $1, nextval('dq.job_seq'), dq.now_ms(), q, '', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
         $14, $15, $16, $17, $18 FROM dq.queue";
 
+/// The largest that the table accepts.
+const MAX_COUNT: i64 = 1_000_000_000;
+const MAX_TOKEN: i64 = 9_000_000_000_000_000_000;
+
 const LARGE: usize = 8;
 const SMALL: usize = 3;
 const TEXTS: usize = 5;
 
+/// A job's byte with the token's number.
+const TOKEN_AT: usize = 6;
+
+/// Where `NUMBERS` has the two limits.
+const MAX_COUNT_AT: u8 = 4;
+const MAX_TOKEN_AT: u8 = 5;
+
 /// A byte chooses one.
-const NUMBERS: [i64; 9] =
-    [0, 1, -1, 1_000, i64::MIN, i64::MAX, i64::MAX / 4, i32::MAX as i64, i32::MIN as i64];
+const NUMBERS: [i64; 11] = [
+    0,
+    1,
+    -1,
+    1_000,
+    MAX_COUNT,
+    MAX_TOKEN,
+    i64::MIN,
+    i64::MAX,
+    i64::MAX / 4,
+    i32::MAX as i64,
+    i32::MIN as i64,
+];
 
 /// Stores a job from these bytes, of which there may be too few. Returns its state, if the table accepts
 /// it.
@@ -89,8 +111,9 @@ fn rows_of_jobs() {
         .block_on(async { (connect_in(&url, &environment).await.unwrap(), client(&url).await) });
     runtime.block_on(client.batch_execute("SELECT dq.add_queue('q')")).unwrap();
     let texts = "key\0{\"colour\":\"red\"}\0an error\0done\0so";
-    let valid =
-        [0, 1, 2, 3].map(|state| [&[state], &[1; LARGE + SMALL][..], texts.as_bytes()].concat());
+    let mut valid = [(0, 1), (1, 1), (2, 1), (3, 1), (0, MAX_COUNT_AT), (1, MAX_COUNT_AT)]
+        .map(|(state, number)| [&[state], &[number; LARGE + SMALL][..], texts.as_bytes()].concat());
+    valid[0][TOKEN_AT] = MAX_TOKEN_AT;
     fuzz::check("rows of jobs", &valid, |bytes| {
         let id = job("q").id;
         runtime.block_on(async {

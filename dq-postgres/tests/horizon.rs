@@ -66,3 +66,20 @@ async fn jobs_pass_as_quickly_under_an_old_snapshot() {
     );
     snapshot.batch_execute("COMMIT").await.unwrap();
 }
+
+/// Else each trim would read all entries that an old snapshot keeps.
+#[tokio::test]
+async fn trims_that_remove_nothing_go_on_near_the_present() {
+    let url = database().await;
+    store(&connect(&url).await, 1_000).await;
+    let client = client(&url).await;
+    for trim in ["trim_history", "remove_pins"] {
+        let day = "extract(epoch FROM interval '1 day 2 minutes') * 1000";
+        let sql = format!(
+            "SELECT dq.{trim}('orders', '-9223372036854775808') > dq.now_ms() - {day},
+                dq.{trim}('orders', null) < dq.now_ms() - 50000"
+        );
+        let row = client.query_one(&sql, &[]).await.unwrap();
+        assert_eq!((row.get(0), row.get(1)), (true, true), "{trim}");
+    }
+}

@@ -58,9 +58,9 @@ async fn a_job_of_a_long_transaction_is_found_after_its_commit() {
 const STORE_LATE: &str = "SELECT dq.store_new(ARRAY[gen_random_uuid()], 'orders', ARRAY[0], true, \
     null, null, null, ARRAY['late'::bytea])";
 
-/// Claims until a sweep has found the job.
+/// Claims until a full claim has found the job.
 async fn claim_late(backend: &PostgresBackend) {
-    let found = poll("a sweep", async || claim(backend, 10).await.jobs.pop()).await;
+    let found = poll("a full claim", async || claim(backend, 10).await.jobs.pop()).await;
     assert_eq!(&found.job.payload[..], b"late");
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Report {
 type Row = (&'static str, fn(&Point) -> String);
 
 const ROWS: [Row; 13] = [
-    ("stored in batches of 1,000, jobs/s", |it| format!("{:.0}", it.bulk_rate)),
+    ("stored in batches of 1,000, jobs/s", |it| grouped(it.bulk_rate)),
     ("bytes in the store for each", |it| format!("{:.0}", it.store_bytes)),
     ("bytes of the process for each", |it| format!("{:.0}", it.process_bytes)),
     ("memory of the server, MiB", |it| format!("{:.0}", it.server_resident as f64 / 1_048_576.0)),

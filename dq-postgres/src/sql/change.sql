@@ -35,7 +35,7 @@ BEGIN
         IF j.state = 1 AND j.at > t THEN
             outcomes[i] := 2;
         ELSE
-            j.losses := j.losses + j.state;
+            j.losses := least(j.losses + j.state, 1000000000);
             PERFORM dq.end_job(j, 'cancelled', NULL, t);
             outcomes[i] := 0;
         END IF;
@@ -67,7 +67,7 @@ BEGIN
             receipt_dues[i] := t + times[i];
         END IF;
         UPDATE dq.job SET state = 0, at = receipt_dues[i], due = receipt_dues[i], first_due = NULL,
-                losses = losses + state
+                losses = least(losses + state, 1000000000)
             WHERE id = j.id;
         outcomes[i] := 0;
         receipt_ids[i] := j.id;

@@ -76,8 +76,9 @@ BEGIN
                 remaining := remaining - cardinality(picked);
                 RETURN QUERY UPDATE dq.job j
                     SET state = 1, at = t + lease_times[i], worker = holder, since = t,
-                        token = greatest(coalesce(j.token, 0) + 1, t * 1000),
-                        deliveries = j.deliveries + 1, losses = j.losses + j.state
+                        token = least(greatest(coalesce(j.token, 0) + 1, t * 1000), 9000000000000000000),
+                        deliveries = least(j.deliveries + 1, 1000000000),
+                        losses = least(j.losses + j.state, 1000000000)
                     WHERE j.ctid = ANY (picked)
                     RETURNING i, j.id, j.seq, j.key, j.due, j.first_due, j.created, j.attempts,
                         j.deliveries, j.losses, j.max_attempts, j.headers, j.payload, j.token,

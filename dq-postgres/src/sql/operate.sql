@@ -73,7 +73,7 @@ BEGIN
         ORDER BY id FOR UPDATE
     LOOP
         IF j.state = 1 THEN
-            j.losses := j.losses + 1;
+            j.losses := least(j.losses + 1, 1000000000);
         END IF;
         PERFORM dq.end_job(j, 'removed', j.kind || ': ' || j.message, t);
         removed := removed + 1;

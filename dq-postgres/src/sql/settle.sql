@@ -40,7 +40,7 @@ BEGIN
             due = CASE WHEN verdicts[i] < 5 THEN new_due ELSE due END,
             first_due = CASE WHEN verdicts[i] < 4 THEN coalesce(first_due, due)
                 WHEN verdicts[i] = 4 THEN NULL ELSE first_due END,
-            attempts = CASE WHEN verdicts[i] = 2 OR (verdicts[i] = 5 AND flags[i]) THEN attempts + 1
+            attempts = CASE WHEN verdicts[i] = 2 OR (verdicts[i] = 5 AND flags[i]) THEN least(attempts + 1, 1000000000)
                 WHEN verdicts[i] = 4 THEN 0 ELSE attempts END,
             deliveries = deliveries - (verdicts[i] = 6 AND NOT flags[i])::integer,
             losses = CASE WHEN verdicts[i] < 5 THEN 0 ELSE losses END,

@@ -23,14 +23,15 @@ fn count(name: &'static str, slack: f64, value: f64) -> Series {
     Series { name, unit: "", slack, samples: vec![value] }
 }
 
-/// Measures the store, and the processes with these ids and logs. Returns a value for each series;
+/// Measures the store, and the processes with these ids, each of which writes its number of jobs to a
+/// file. Returns a value for each series;
 /// for the processes, the highest value counts.
 pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<Series>> {
     let highest = |measure: fn(u32) -> Result<f64>| -> Result<f64> {
         let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| measure(*id)).collect();
         Ok(values?.into_iter().fold(0.0, f64::max))
     };
-    let jobs = processes.iter().filter_map(|(_, log)| jobs(log)).fold(0.0, f64::max);
+    let jobs = processes.iter().filter_map(|(_, file)| jobs(file)).fold(0.0, f64::max);
     let mut samples = vec![
         mebibytes(PROCESS_MEMORY, 8.0, highest(resident)?),
         count("open files of a process", 8.0, highest(open_files)?),
@@ -48,8 +49,8 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
     Ok(samples)
 }
 
-fn jobs(count: &Path) -> Option<f64> {
-    fs::read_to_string(count).ok()?.trim().parse().ok()
+fn jobs(file: &Path) -> Option<f64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 fn resident(id: u32) -> Result<f64> {

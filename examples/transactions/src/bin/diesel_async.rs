@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! cd examples/transactions
+//! createdb shop
 //! cargo run --bin diesel_async -- postgres://localhost/shop
 //! ```
 

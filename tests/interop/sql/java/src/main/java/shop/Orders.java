@@ -14,7 +14,10 @@ import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
 
-/** Orders that expire unless they are paid: each row and its job in one transaction. */
+/**
+ * Orders that expire unless they are paid: each row and its job in one transaction. The table is
+ * {@code orders (reference text PRIMARY KEY, paid boolean NOT NULL DEFAULT false)}.
+ */
 public class Orders {
     private final JdbcClient db;
 
