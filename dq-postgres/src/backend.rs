@@ -58,9 +58,8 @@ impl PostgresBackend {
         let pool = connect_pool(config)?;
         if !creates && !schema::exists(&pool, &config.schema).await? {
             let what = format!("there is no schema {} with jobs", config.schema);
-            return Err(
-                Error::new(ErrorKind::Config, what).remedy("correct the database and `schema`")
-            );
+            return Err(Error::new(ErrorKind::Config, what)
+                .remedy("correct the database and `schema`, or create it by `dq migrate`"));
         }
         schema::ensure(&pool, &config.schema, None).await?;
         let store = Arc::new(Store {
@@ -137,7 +136,9 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        let mut capabilities = Capabilities::all();
+        capabilities.flow = false;
+        capabilities
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -166,11 +167,11 @@ impl Backend for PostgresBackend {
         Ok(SqlStatement::of_lease(self.store.in_schema("SELECT dq.done($1)"), lease))
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
         if self.store.pool.is_closed().await {
             return Err(error::closed().operation("listen"));
         }
-        Ok(self.store.listeners.listen(queues))
+        Ok(self.store.listeners.listen(queues, worker))
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {

@@ -1,5 +1,6 @@
 // Orders that expire unless they are paid: each row and its job in one transaction.
 //
+//     dq migrate --url postgres://shop@localhost/shop
 //     psql shop -c "CREATE TABLE orders (reference text PRIMARY KEY, paid boolean NOT NULL DEFAULT false)"
 //     npm install pg
 //     node orders.js postgres://shop@localhost/shop
