@@ -120,7 +120,11 @@ impl Store {
         let rows = self.call_claim(&wants, limit, worker, &bounds).await;
         if is_full {
             // Also after a failure: one that takes too long must not be repeated at once.
-            lock(&self.bounds).last_full = (Instant::now(), start.elapsed());
+            let mut bounds = lock(&self.bounds);
+            let took = start.elapsed();
+            // One that has failed at once says nothing about how long they take.
+            let took = if rows.is_err() { took.max(bounds.last_full.1) } else { took };
+            bounds.last_full = (Instant::now(), took);
         }
         let (mut claimed, unreadable) =
             self.read_reply(&rows?, &wants[..], &bounds, wanted, is_full)?;

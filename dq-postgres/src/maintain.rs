@@ -58,37 +58,68 @@ pub(crate) async fn run(store: Arc<Store>) {
     }
 }
 
-/// Where the next trim of a queue begins: its history, and its pinned ids. None is a minute ago.
-type TrimStart = (Option<i64>, Option<i64>);
+/// Each removes up to 1,000 jobs.
+const TRIMS: [&str; 2] = [
+    "SELECT next_at, more FROM dq.trim_history($1, $2, 1000)",
+    "SELECT next_at, more FROM dq.remove_pins($1, $2, 1000)",
+];
 
-const BEGINNING: TrimStart = (Some(i64::MIN), Some(i64::MIN));
+/// Calls of each trim, per queue and round.
+const MAX_CALLS: usize = 20;
+
+/// Where a queue's next trims begin. None is a minute ago.
+type TrimStarts = [Option<i64>; TRIMS.len()];
+
+const BEGINNING: TrimStarts = [Some(i64::MIN); TRIMS.len()];
 
 async fn trim(
     store: &Store,
     queues: HashSet<QueueName>,
-    trimmed_to: &mut HashMap<QueueName, TrimStart>,
+    trimmed_to: &mut HashMap<QueueName, TrimStarts>,
 ) -> Result<()> {
     let mut trimmed = Ok(());
     for queue in queues {
-        let from = trimmed_to.get(&queue).copied().unwrap_or(BEGINNING);
-        let next = trim_queue(store, &queue, from).await;
-        // After a failure a minute ago: there may be too many removed entries since the beginning.
-        trimmed_to.insert(queue, *next.as_ref().unwrap_or(&(None, None)));
-        trimmed = trimmed.and(next.map(drop));
+        let starts = trimmed_to.entry(queue.clone()).or_insert(BEGINNING);
+        for (sql, start) in TRIMS.into_iter().zip(starts) {
+            trimmed = trimmed.and(trim_queue(store, sql, &queue, start).await);
+        }
     }
     trimmed
 }
 
-async fn trim_queue(store: &Store, queue: &QueueName, from: TrimStart) -> Result<TrimStart> {
-    let params: [Param<'_>; 3] =
-        [(&queue.as_str(), Type::TEXT), (&from.0, Type::INT8), (&from.1, Type::INT8)];
-    let sql = "SELECT dq.trim_history($1, $2), dq.remove_pins($1, $3)";
-    let rows = store.change(sql, &params).await?;
-    let row = rows.first().ok_or_else(unexpected)?;
-    match (row.try_get(0), row.try_get(1)) {
-        (Ok(history), Ok(pins)) => Ok((history, pins)),
-        _ => Err(unexpected()),
+/// Each call is a transaction. After a failure the next round goes on where the last call ended. If that
+/// was the first one, there may be too many removed entries, and the next round begins a minute ago.
+async fn trim_queue(
+    store: &Store,
+    sql: &str,
+    queue: &QueueName,
+    start: &mut Option<i64>,
+) -> Result<()> {
+    for call in 0..MAX_CALLS {
+        let params: [Param<'_>; 2] = [(&queue.as_str(), Type::TEXT), (&*start, Type::INT8)];
+        let trimmed = store.change(sql, &params).await.and_then(|rows| {
+            let row = rows.first().ok_or_else(unexpected)?;
+            let (Ok(next), Ok(more)) = (row.try_get(0), row.try_get::<_, bool>(1)) else {
+                return Err(unexpected());
+            };
+            Ok((next, more))
+        });
+        match trimmed {
+            Ok((next, more)) => {
+                *start = Some(next);
+                if !more {
+                    break;
+                }
+            }
+            Err(error) => {
+                if call == 0 {
+                    *start = None;
+                }
+                return Err(error);
+            }
+        }
     }
+    Ok(())
 }
 
 async fn raise_floors(store: &Store, floors: &mut HashMap<QueueName, i64>) -> Result<()> {

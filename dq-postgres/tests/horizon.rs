@@ -69,17 +69,65 @@ async fn jobs_pass_as_quickly_under_an_old_snapshot() {
 
 /// Else each trim would read all entries that an old snapshot keeps.
 #[tokio::test]
-async fn trims_that_remove_nothing_go_on_near_the_present() {
+async fn trims_remove_what_is_beyond_the_limit_and_go_on_where_they_ended() {
     let url = database().await;
-    store(&connect(&url).await, 1_000).await;
+    let _backend = connect(&url).await;
     let client = client(&url).await;
-    for trim in ["trim_history", "remove_pins"] {
-        let day = "extract(epoch FROM interval '1 day 2 minutes') * 1000";
-        let sql = format!(
-            "SELECT dq.{trim}('orders', '-9223372036854775808') > dq.now_ms() - {day},
-                dq.{trim}('orders', null) < dq.now_ms() - 50000"
-        );
+    client
+        .batch_execute(
+            "SELECT dq.add_queue('orders');
+            INSERT INTO dq.job (id, seq, at, due, created, q, state, pinned, payload)
+                SELECT gen_random_uuid(), n, 1000 + n, 0, 0, 1, 3, CASE n WHEN 1 THEN 9e15 END, ''::bytea
+                    FROM generate_series(1, 5) n
+                UNION ALL SELECT gen_random_uuid(), n, 1000 + n, 0, 0, 1, 4, 1000 + n, ''::bytea
+                    FROM generate_series(1, 5) n",
+        )
+        .await
+        .unwrap();
+    let trim = async |call: &str| -> (i64, bool) {
+        let sql = format!("SELECT next_at, more FROM dq.{call}");
         let row = client.query_one(&sql, &[]).await.unwrap();
-        assert_eq!((row.get(0), row.get(1)), (true, true), "{trim}");
+        (row.get(0), row.get(1))
+    };
+    let states = async || -> Vec<i64> {
+        let sql = "SELECT count(id) FROM generate_series(3, 4) s LEFT JOIN dq.job ON state = s
+            GROUP BY s ORDER BY s";
+        client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(trim("trim_history('orders', 0, 3)").await, (1003, true));
+    assert_eq!(states().await, [2, 6], "one of the three stays pinned");
+    assert_eq!(trim("remove_pins('orders', 0, 5)").await, (1005, true));
+    assert_eq!(states().await, [2, 1]);
+    let near = |(next, more): (i64, bool), now: i64| !more && (now - 70_000..now).contains(&next);
+    for call in ["trim_history('orders', 1003, 3)", "remove_pins('orders', 1005, 3)"] {
+        let trimmed = trim(call).await;
+        let now = client.query_one("SELECT dq.now_ms()", &[]).await.unwrap().get(0);
+        assert!(near(trimmed, now), "{call}: {trimmed:?} at {now}");
     }
+    assert_eq!(states().await, [0, 1], "the pinned one is left");
+}
+
+/// A caller's transaction that holds an unpinned row stops nobody.
+#[tokio::test]
+async fn a_locked_pin_is_passed_over() {
+    let url = database().await;
+    let _backend = connect(&url).await;
+    let (holder, trimmer) = (client(&url).await, client(&url).await);
+    holder
+        .batch_execute(
+            "SELECT dq.add_queue('orders');
+            INSERT INTO dq.job (id, seq, at, due, created, q, state, payload)
+                SELECT gen_random_uuid(), n, n, 0, 0, 1, 4, '' FROM generate_series(1, 3) n",
+        )
+        .await
+        .unwrap();
+    let lock_one = "BEGIN; SELECT FROM dq.job WHERE seq = 2 FOR UPDATE";
+    holder.batch_execute(lock_one).await.unwrap();
+    let trim = "SELECT dq.remove_pins('orders', 0, 9)";
+    let left = "SELECT count(*) FROM dq.job";
+    trimmer.batch_execute(trim).await.unwrap();
+    assert_eq!(trimmer.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 1);
+    holder.batch_execute("COMMIT").await.unwrap();
+    trimmer.batch_execute(trim).await.unwrap();
+    assert_eq!(trimmer.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
 }

@@ -23,7 +23,7 @@ const CALLS: [&str; 10] = [
      ARRAY[true, true], ARRAY[true, true], ARRAY['', ''], ARRAY[null, null], \
      ARRAY[null, null]::bytea[]) FROM FOUND",
     "SELECT dq.replay('orders', ARRAY[id], 0, true), dq.remove('orders', ARRAY[id]) FROM FOUND",
-    "SELECT dq.purge('others', 10), dq.trim_history('orders', 0), dq.remove_pins('orders', 0)",
+    "SELECT dq.purge('others', 10), dq.trim_history('orders', 0, 9), dq.remove_pins('orders', 0, 9)",
     "SELECT dq.in_history(1, 0, 0, 0)",
 ];
 

@@ -110,8 +110,8 @@ async fn maintenance_needs_no_other_rights() {
     use_store(&as_runner).await.unwrap();
     for function in [
         "dq.fold_tally()",
-        "dq.trim_history('q', 0)",
-        "dq.remove_pins('q', 0)",
+        "dq.trim_history('q', 0, 1)",
+        "dq.remove_pins('q', 0, 1)",
         "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[0::bigint])",
         "dq.limit_histories(10, 60000, ARRAY['q'], ARRAY[5], ARRAY[60000::bigint])",
     ] {

@@ -14,10 +14,12 @@ CREATE OR REPLACE FUNCTION dq.fold_tally() RETURNS void LANGUAGE sql AS $$
         FROM sums WHERE queue.q = sums.q;
 $$;
 
--- Removes up to 20,000 of a queue's ended jobs beyond its history limit. Begins at the time `from_at`, or
--- a minute ago, and returns where to begin next time: a transaction may commit a minute after its jobs ended.
-CREATE OR REPLACE FUNCTION dq.trim_history(queue_name text, from_at bigint) RETURNS bigint
-LANGUAGE plpgsql {planned} AS $$
+-- Removes up to `most` of a queue's ended jobs beyond its history limit. Begins at the time `from_at`, or a
+-- minute ago. Returns where to begin next time, and whether there may be more. Jobs that come behind that
+-- time, because their transaction commits late, wait for a trim from the beginning.
+CREATE OR REPLACE FUNCTION dq.trim_history(
+    queue_name text, from_at bigint, most integer, OUT next_at bigint, OUT more boolean
+) LANGUAGE plpgsql {planned} AS $$
 DECLARE
     t bigint := dq.now_ms();
     history dq.history_limit;
@@ -26,8 +28,8 @@ DECLARE
     last_seq bigint := 9223372036854775807;
     beyond record;
     removed integer := 0;
-    next_at bigint := coalesce(from_at, t - 60000);
 BEGIN
+    next_at := coalesce(from_at, t - 60000);
     SELECT * INTO history FROM dq.history_limit
         WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name);
     oldest := t - history.age;
@@ -41,7 +43,7 @@ BEGIN
     FOR beyond IN
         SELECT id, at, pinned FROM dq.job
         WHERE q = history.q AND state = 3 AND at >= next_at AND (at, seq) <= (last_at, last_seq)
-        ORDER BY at, seq LIMIT 20000 FOR UPDATE SKIP LOCKED
+        ORDER BY at, seq LIMIT most FOR UPDATE SKIP LOCKED
     LOOP
         IF beyond.pinned > t THEN
             UPDATE dq.job SET state = 4, at = pinned WHERE id = beyond.id;
@@ -51,27 +53,31 @@ BEGIN
         next_at := beyond.at;
         removed := removed + 1;
     END LOOP;
-    RETURN CASE WHEN removed < 20000 THEN greatest(next_at, least(last_at, t - 60000)) ELSE next_at END;
+    more := removed = most;
+    IF NOT more THEN
+        next_at := greatest(next_at, least(last_at, t - 60000));
+    END IF;
 END $$;
 
--- Frees up to 20,000 ids of a queue that are no longer pinned. Begins and returns like `trim_history`.
-CREATE OR REPLACE FUNCTION dq.remove_pins(queue_name text, from_at bigint) RETURNS bigint
-LANGUAGE plpgsql {planned} AS $$
+-- Frees up to `most` ids of a queue that are no longer pinned. Begins and returns like `trim_history`.
+CREATE OR REPLACE FUNCTION dq.remove_pins(
+    queue_name text, from_at bigint, most integer, OUT next_at bigint, OUT more boolean
+) LANGUAGE plpgsql {planned} AS $$
 DECLARE
     t bigint := dq.now_ms();
-    first_at bigint := coalesce(from_at, t - 60000);
-    last_at bigint;
-    removed integer;
+    unpinned uuid[];
 BEGIN
-    WITH unpinned AS (
-        DELETE FROM dq.job WHERE id = ANY (ARRAY(
-            SELECT id FROM dq.job
-            WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name)
-                AND state = 4 AND at BETWEEN first_at AND t
-            ORDER BY at, seq LIMIT 20000))
-        RETURNING at)
-    SELECT max(at), count(*) INTO last_at, removed FROM unpinned;
-    RETURN CASE WHEN removed < 20000 THEN greatest(first_at, last_at, t - 60000) ELSE last_at END;
+    next_at := coalesce(from_at, t - 60000);
+    SELECT coalesce(array_agg(id), '{}'), coalesce(max(at), next_at) INTO unpinned, next_at FROM (
+        SELECT id, at FROM dq.job
+        WHERE q = (SELECT q FROM dq.queue WHERE name = queue_name)
+            AND state = 4 AND at BETWEEN next_at AND t
+        ORDER BY at, seq LIMIT most FOR UPDATE SKIP LOCKED) AS first;
+    DELETE FROM dq.job WHERE id = ANY (unpinned);
+    more := cardinality(unpinned) = most;
+    IF NOT more THEN
+        next_at := greatest(next_at, t - 60000);
+    END IF;
 END $$;
 
 -- Raises queues' floors, and deletes old rows of `rewind`.

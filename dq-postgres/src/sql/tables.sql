@@ -81,7 +81,7 @@ CREATE TABLE dq.job (
     headers      text,
     payload      bytea NOT NULL,
     -- Far from an overflow, which would fail each call that claims or settles other jobs with this one.
-    -- Counts and tokens stop here.
+    -- Counts and tokens stop here; only a row of another program can come that far.
     CHECK (greatest(attempts, deliveries, losses) <= 1000000000),
     CHECK (greatest(token, remember) <= 9000000000000000000)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
