@@ -268,9 +268,9 @@ pub use dq_core::{Backfilled, CatchUp, Overlap, RecurringSchedule, ScheduleSpec,
 // Jobs and queues.
 #[doc(inline)]
 pub use dq_core::{
-    Backoff, DeadKind, DeadReason, Due, DurationExt, Ended, Ending, Headers, HistoryLimit,
+    Backoff, DeadKind, DeadReason, Due, DurationExt, Ended, Ending, Flow, Headers, HistoryLimit,
     HistoryLimits, Job, JobId, JobKey, JobRef, JobState, JobView, Limits, NewJob, OnConflict,
-    OnRunning, Queue, QueueCode, QueueName, Target, Timestamp, queue,
+    OnRunning, Queue, QueueCode, QueueFlow, QueueName, Rate, Target, Timestamp, queue,
 };
 // Handlers.
 #[doc(inline)]

@@ -70,9 +70,7 @@ impl MemoryBackend {
             let result = call(&mut machine, self.clock.now());
             (result, machine.take_hints())
         };
-        for (queue, due) in hints {
-            self.listeners.wake(&queue, due);
-        }
+        hints.iter().for_each(|hint| hint.send(&self.listeners));
         Ok(result)
     }
 
@@ -143,8 +141,8 @@ impl Backend for MemoryBackend {
         self.call_for_each("reschedule", moves.iter(), Machine::reschedule).await
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        self.call("listen", |_, _| self.listeners.listen(queues)).await
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
+        self.call("listen", |_, _| self.listeners.listen(queues, worker)).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {

@@ -281,7 +281,7 @@ async fn each_schema_is_a_store_of_its_own() {
     let new = keyed("q", "k");
     let mut listening = Vec::new();
     for store in &stores {
-        listening.push(store.listen(&[queue("q")]).await.unwrap());
+        listening.push(store.listen(&[queue("q")], "test").await.unwrap());
         // The same id and key everywhere.
         let stored = store.schedule(vec![new.clone(), in_an_hour(job("q"))]).await.unwrap();
         assert!(stored[0].is_stored());

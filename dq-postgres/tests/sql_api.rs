@@ -22,7 +22,7 @@ async fn a_job_commits_and_rolls_back_with_the_callers_rows() {
     let write = format!("BEGIN; INSERT INTO orders VALUES (17); {SCHEDULE})");
     client.batch_execute(&format!("{write}; ROLLBACK")).await.unwrap();
     assert_eq!(claim(&backend, 10).await.jobs.len(), 0);
-    let mut hints = backend.listen(&[queue()]).await.unwrap();
+    let mut hints = backend.listen(&[queue()], "test").await.unwrap();
     client.batch_execute(&format!("{write}; COMMIT")).await.unwrap();
     hints.next().await;
     let jobs = claim(&backend, 10).await.jobs;

@@ -172,6 +172,7 @@ impl Backend for RabbitBackend {
         // Among jobs with the same due time, a process first claims the ones that it has payloads
         // for.
         capabilities.fifo = false;
+        capabilities.flow = false;
         capabilities
     }
 
@@ -192,10 +193,10 @@ impl Backend for RabbitBackend {
         self.engine("reschedule")?.reschedule(moves).await
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
         self.engine("listen")?;
         queues.iter().for_each(|queue| self.serve(queue));
-        Ok(self.listeners.listen(queues))
+        Ok(self.listeners.listen(queues, worker))
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {

@@ -30,7 +30,7 @@ async fn the_plugin_delays_messages() {
     let backend = Arc::new(backend);
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
     let queue = dq.queue("Q").unwrap();
-    let _wakeups = backend.listen(&[queue_name("Q")]).await.unwrap();
+    let _wakeups = backend.listen(&[queue_name("Q")], "test").await.unwrap();
     let far = queue.schedule("far", "text/plain").after(1.hours()).await.unwrap();
     let soon = queue.schedule("soon", "text/plain").after(3.seconds()).await.unwrap();
 

@@ -53,6 +53,7 @@ impl Backend for RedisBackend {
         // Jobs with equal due times are claimed by id: scheduling order only for one producer's
         // jobs.
         capabilities.fifo = false;
+        capabilities.flow = false;
         capabilities
     }
 
@@ -72,11 +73,11 @@ impl Backend for RedisBackend {
         self.call("reschedule", self.run_batch(moves)).await
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
         // All partitions of a queue publish on one channel.
         let partitions: Vec<_> =
             queues.iter().map(|queue| self.partitions.unsharded(queue)).collect();
-        self.call("listen", async { Ok(self.wakeups.listen(&partitions).await) }).await
+        self.call("listen", async { Ok(self.wakeups.listen(&partitions, worker).await) }).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {

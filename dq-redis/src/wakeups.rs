@@ -35,10 +35,10 @@ impl WakeupRouter {
     }
 
     /// The listener gets all messages from now on, unless the server cannot be reached.
-    pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
+    pub(crate) async fn listen(&self, partitions: &[Arc<Partition>], worker: &str) -> Wakeups {
         let queues: Vec<QueueName> =
             partitions.iter().map(|partition| partition.queue.clone()).collect();
-        let wakeups = self.routes.listeners.listen(&queues);
+        let wakeups = self.routes.listeners.listen(&queues, worker);
         let channels = || partitions.iter().map(|partition| partition.channel.clone());
         lock(&self.routes.queues).extend(channels().zip(queues));
         self.subscriber.subscribe(channels().collect()).await;

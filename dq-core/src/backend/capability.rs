@@ -41,6 +41,8 @@ pub struct Capabilities {
     pub registry: bool,
     /// Due jobs can be counted by time; see [`Backend::forecast`](super::Backend::forecast).
     pub forecast: bool,
+    /// Queues can have limits for all processes together; see [`Flow`](crate::Flow).
+    pub flow: bool,
 }
 
 impl Capabilities {
@@ -63,6 +65,7 @@ impl Capabilities {
             history: true,
             registry: true,
             forecast: true,
+            flow: true,
         }
     }
 }

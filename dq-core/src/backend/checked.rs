@@ -156,6 +156,9 @@ impl Layer for Checked {
         if settlements.iter().any(is_again) {
             self.require(self.backend.capabilities().again, "next steps of jobs", "settle")?;
         }
+        if settlements.iter().any(|it| matches!(it.verdict, Verdict::Throttle(_))) {
+            self.require(self.backend.capabilities().flow, "throttled queues", "settle")?;
+        }
         self.backend.settle(settlements).await
     }
 
@@ -214,6 +217,15 @@ impl Layer for Checked {
             }
             Operation::Pause { .. } => self.require(capabilities.pause, "pausing", "pause")?,
             Operation::Resume { .. } => self.require(capabilities.pause, "pausing", "resume")?,
+            Operation::DeclareFlow { flow, .. } => {
+                self.require(capabilities.flow, "limits of queues", "limit")?;
+                flow.validate().map_err(|error| error.operation("limit"))?;
+            }
+            Operation::OverrideFlow { flow, .. } => {
+                self.require(capabilities.flow, "limits of queues", "limit")?;
+                flow.map_or(Ok(()), |it| it.validate())
+                    .map_err(|error| error.operation("limit"))?;
+            }
             Operation::Purge { .. } => {}
         }
         self.backend.operate(operation).await

@@ -56,15 +56,19 @@ pub struct Want {
     pub queue: QueueName,
     /// Maximum number of jobs.
     pub max: usize,
+    /// How many of them would start at once: a queue with a [`Flow`](crate::Flow) gives no more.
+    pub starting: usize,
     /// Lease duration from the store's current time; at least 1 ms.
     pub lease_for: Duration,
 }
 
 impl Want {
-    /// Requests at most `max` jobs from `queue`, each leased for `lease_for`.
+    /// Requests at most `max` jobs from `queue`, which start at once, each leased for `lease_for`.
     pub const fn new(queue: QueueName, max: usize, lease_for: Duration) -> Self {
-        Self { queue, max, lease_for }
+        Self { queue, max, starting: max, lease_for }
     }
+
+    setters!(starting: usize);
 }
 
 /// The result of `claim`.
@@ -73,8 +77,8 @@ impl Want {
 pub struct Claimed {
     /// The leased jobs; within a queue, the earliest due time comes first.
     pub jobs: Vec<LeasedJob>,
-    /// When the same call could return more jobs: the next due time, lease expiry or end of a
-    /// reservation in the claimed queues, except paused ones. `None` if no job waits or is leased.
+    /// When the same call could return more jobs: the next due time, lease expiry, end of a reservation
+    /// or start by a rate in the claimed queues, except paused ones. `None` if no time is known.
     pub next_due: Option<Timestamp>,
     /// The store's time, to compare with `next_due`.
     pub now: Timestamp,

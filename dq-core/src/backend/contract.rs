@@ -125,8 +125,11 @@ pub trait Backend: Any + Debug + Send + Sync {
 
     /// Subscribes to wake-up hints for these queues.
     ///
-    /// Hints may be lost, repeated or late, so listeners also poll.
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups>;
+    /// `worker` is that of the claims. Hints may be lost, repeated or late, so listeners also poll.
+    ///
+    /// Behaviour: if a settlement makes room in a queue with a [`Flow`](crate::Flow) and a job is due, one
+    /// of the workers whose claims found no room wakes.
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups>;
 
     /// Leases due jobs, and returns when to claim again.
     ///
@@ -140,6 +143,8 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///   leave some to another claimer;
     /// - each token is larger than the job's earlier tokens;
     /// - paused queues yield no jobs and do not count for `next_due`;
+    /// - a queue with a [`Flow`](crate::Flow) never has more than `max_running` leases, and a rate counts
+    ///   the leases from their start. `next_due` is the time at which the limit may let a job start;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs,
     ///   including lease expiry, also of the new leases. With many wants it may be too early;
     /// - with `max == 0` a call leases nothing and still returns `next_due`;
@@ -159,7 +164,8 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// Behaviour: an expired lease or an old token changes nothing, and the result is `LostLease`. The
     /// batch's other settlements still apply.
     ///
-    /// Requires [`Capabilities::again`] for [`Verdict::Again`](super::Verdict::Again).
+    /// Requires [`Capabilities::again`] for [`Verdict::Again`](super::Verdict::Again), and
+    /// [`Capabilities::flow`] for [`Verdict::Throttle`](super::Verdict::Throttle).
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>>;
 
     /// Sets lease expiry to [`Renewal::lease_for`] from the store's current time, later or earlier

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::model::{JobState, JobView, QueueName, Timestamp};
+use crate::model::{Flow, JobState, JobView, QueueName, Timestamp};
 
 /// A queue's job count by state; every stored job is in exactly one state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,6 +29,8 @@ pub struct QueueStats {
     ///
     /// [`Capabilities::totals`]: super::Capabilities::totals
     pub totals: Option<Totals>,
+    /// The limits of the queue's flow; none without [`Capabilities::flow`](super::Capabilities::flow).
+    pub flow: QueueFlow,
 }
 
 impl QueueStats {
@@ -43,6 +45,7 @@ impl QueueStats {
             paused: false,
             next_due: None,
             totals: None,
+            flow: QueueFlow::new(Flow::UNLIMITED, None),
         }
     }
 
@@ -61,6 +64,31 @@ impl QueueStats {
     /// If not, a job was lost or doubled.
     pub fn adds_up(&self) -> Option<bool> {
         self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.departed())
+    }
+}
+
+/// The limits of a queue's flow, and whether one holds jobs back now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct QueueFlow {
+    /// The runners' latest declaration.
+    pub declared: Flow,
+    /// An operator's limits in its place.
+    pub overriding: Option<Flow>,
+    /// When the next job may start, if the rate or a handler's
+    /// [`throttle`](crate::Outcome::throttle) lets none start now.
+    pub opens_at: Option<Timestamp>,
+}
+
+impl QueueFlow {
+    /// Creates the state of a queue in which jobs may start now.
+    pub const fn new(declared: Flow, overriding: Option<Flow>) -> Self {
+        Self { declared, overriding, opens_at: None }
+    }
+
+    /// Returns the limits in force.
+    pub fn in_force(&self) -> Flow {
+        self.overriding.unwrap_or(self.declared)
     }
 }
 

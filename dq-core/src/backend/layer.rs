@@ -155,7 +155,7 @@ layer! {
     schedule(jobs: Vec<NewJob>) -> Vec<Scheduled>;
     cancel(jobs: &[JobRef]) -> Vec<Cancelled>;
     reschedule(moves: &[Reschedule]) -> Vec<Rescheduled>;
-    listen(queues: &[QueueName]) -> Wakeups;
+    listen(queues: &[QueueName], worker: &str) -> Wakeups;
     claim(params: ClaimParams<'_>) -> Claimed;
     settle(settlements: &[Settlement]) -> Vec<Settled>;
     renew(renewals: &[Renewal]) -> Vec<Renewed>;

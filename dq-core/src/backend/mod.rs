@@ -28,7 +28,9 @@ pub use claim::{ClaimParams, Claimed, FencingToken, Lease, LeasedJob, Renewal, R
 pub use contract::Backend;
 #[doc(hidden)]
 pub use envelope::escape_payload;
-pub use inspect::{Announced, Announcement, BrowseParams, Cursor, Order, Page, QueueStats, Totals};
+pub use inspect::{
+    Announced, Announcement, BrowseParams, Cursor, Order, Page, QueueFlow, QueueStats, Totals,
+};
 pub use layer::Layer;
 pub use operate::{OperateReport, Operation};
 pub use schedule::{Cancelled, Receipt, Reschedule, Rescheduled, Scheduled};

@@ -1,6 +1,6 @@
 //! Administrative operations.
 
-use crate::model::{Due, JobId, QueueName};
+use crate::model::{Due, Flow, JobId, QueueName};
 
 /// An administrative operation on a queue. Duplicate job ids count once.
 #[derive(Debug, Clone, Copy)]
@@ -35,12 +35,32 @@ pub enum Operation<'a> {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Allows claims again after a pause, and wakes listeners.
+    /// Allows claims again after a pause or a [`Verdict::Throttle`](super::Verdict::Throttle), and wakes
+    /// listeners.
     ///
     /// Requires [`Capabilities::pause`](super::Capabilities::pause).
     Resume {
         /// The queue.
         queue: &'a QueueName,
+    },
+    /// Sets the queue's limits, unless an operator has overridden them, and wakes listeners. The latest
+    /// declaration counts.
+    ///
+    /// Requires [`Capabilities::flow`](super::Capabilities::flow).
+    DeclareFlow {
+        /// The queue.
+        queue: &'a QueueName,
+        /// The limits.
+        flow: Flow,
+    },
+    /// Sets limits that count in place of the declared ones, and wakes listeners.
+    ///
+    /// Requires [`Capabilities::flow`](super::Capabilities::flow).
+    OverrideFlow {
+        /// The queue.
+        queue: &'a QueueName,
+        /// The limits; `None` for the declared ones.
+        flow: Option<Flow>,
     },
     /// Removes the queue's scheduled, ready and dead jobs. Running jobs finish.
     ///
@@ -62,6 +82,8 @@ impl Operation<'_> {
             | Self::Remove { queue, .. }
             | Self::Pause { queue }
             | Self::Resume { queue }
+            | Self::DeclareFlow { queue, .. }
+            | Self::OverrideFlow { queue, .. }
             | Self::Purge { queue } => queue,
         }
     }
@@ -71,7 +93,8 @@ impl Operation<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperateReport {
-    /// Number of changed jobs. For pause and resume: 1, or 0 if the queue is already in that state.
+    /// Number of changed jobs. For pause, resume and limits: 1, or 0 if the queue is already in that
+    /// state.
     pub affected: u64,
     /// Whether to repeat the purge; `false` if no job is left. The last call may remove none.
     pub more: bool,

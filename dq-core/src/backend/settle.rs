@@ -52,6 +52,10 @@ pub enum Verdict {
     },
     /// The job is due again at this time. `attempts` and `first_due` stay; `losses` is zero.
     Snooze(Due),
+    /// Like [`Self::Snooze`]; no job of the queue starts before this time, in any process.
+    ///
+    /// Requires [`Capabilities::flow`](super::Capabilities::flow).
+    Throttle(Due),
     /// The job is dead until an operator replays or removes it.
     Dead {
         /// Why the job is dead.

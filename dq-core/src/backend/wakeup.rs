@@ -83,38 +83,53 @@ impl Waker {
 /// Each queue's listeners, for backends that send hints within the process.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    by_queue: Mutex<HashMap<QueueName, Vec<Waker>>>,
+    by_queue: Mutex<HashMap<QueueName, Vec<Listener>>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    worker: Arc<str>,
+    waker: Waker,
 }
 
 impl Listeners {
     /// Creates a hint receiver for these queues.
-    pub fn listen(&self, queues: &[QueueName]) -> Wakeups {
+    pub fn listen(&self, queues: &[QueueName], worker: &str) -> Wakeups {
         let (wakeups, waker) = Wakeups::new();
+        let worker: Arc<str> = worker.into();
         let mut by_queue = self.lock();
         prune(&mut by_queue);
         for queue in queues {
-            by_queue.entry(queue.clone()).or_default().push(waker.clone());
+            let listener = Listener { worker: Arc::clone(&worker), waker: waker.clone() };
+            by_queue.entry(queue.clone()).or_default().push(listener);
         }
         wakeups
     }
 
     /// Sends a hint to one queue's listeners.
     pub fn wake(&self, queue: &QueueName, due: Timestamp) {
-        if let Some(wakers) = self.lock().get_mut(queue) {
-            wakers.retain(|waker| waker.wake(due));
+        if let Some(listeners) = self.lock().get_mut(queue) {
+            listeners.retain(|listener| listener.waker.wake(due));
+        }
+    }
+
+    /// Sends a hint to the queue's listener of this worker, if it is in this process.
+    pub fn wake_worker(&self, queue: &QueueName, worker: &str, due: Timestamp) {
+        if let Some(listeners) = self.lock().get_mut(queue) {
+            listeners.retain(|listener| *listener.worker != *worker || listener.waker.wake(due));
         }
     }
 
     /// Sends a hint to all listeners, when you do not know which queue changed.
     pub fn wake_all(&self, due: Timestamp) {
-        for wakers in self.lock().values_mut() {
-            wakers.retain(|waker| waker.wake(due));
+        for listeners in self.lock().values_mut() {
+            listeners.retain(|listener| listener.waker.wake(due));
         }
     }
 
     /// Returns whether no queue has a listener.
     pub fn is_empty(&self) -> bool {
-        !self.lock().values().flatten().any(Waker::has_receiver)
+        !self.lock().values().flatten().any(|listener| listener.waker.has_receiver())
     }
 
     /// Returns the queues that have a listener.
@@ -124,16 +139,16 @@ impl Listeners {
         by_queue.keys().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Vec<Waker>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Vec<Listener>>> {
         // A panic leaves the lists valid: they are only extended and pruned.
         lock(&self.by_queue)
     }
 }
 
-fn prune(by_queue: &mut HashMap<QueueName, Vec<Waker>>) {
-    by_queue.retain(|_, wakers| {
-        wakers.retain(Waker::has_receiver);
-        !wakers.is_empty()
+fn prune(by_queue: &mut HashMap<QueueName, Vec<Listener>>) {
+    by_queue.retain(|_, listeners| {
+        listeners.retain(|listener| listener.waker.has_receiver());
+        !listeners.is_empty()
     });
 }
 
@@ -145,7 +160,7 @@ mod tests {
     async fn hints_are_merged_into_the_earliest() {
         let listeners = Listeners::default();
         let queue = QueueName::new("q").unwrap();
-        let mut wakeups = listeners.listen(std::slice::from_ref(&queue));
+        let mut wakeups = listeners.listen(std::slice::from_ref(&queue), "w");
         listeners.wake(&queue, Timestamp::from_millis(20));
         listeners.wake(&queue, Timestamp::from_millis(10));
         listeners.wake(&queue, Timestamp::from_millis(30));
@@ -157,11 +172,11 @@ mod tests {
         let listeners = Listeners::default();
         for n in 0..100 {
             let queue = QueueName::new(format!("q{n}")).unwrap();
-            drop(listeners.listen(&[queue]));
+            drop(listeners.listen(&[queue], "w"));
         }
         let kept = QueueName::new("kept").unwrap();
-        let _wakeups = listeners.listen(std::slice::from_ref(&kept));
-        let _others = listeners.listen(&[QueueName::new("other").unwrap()]);
+        let _wakeups = listeners.listen(std::slice::from_ref(&kept), "w");
+        let _others = listeners.listen(&[QueueName::new("other").unwrap()], "w");
         let by_queue = listeners.lock();
         assert_eq!(by_queue.values().map(Vec::len).sum::<usize>(), 2);
         assert_eq!((by_queue.len(), by_queue[&kept].len()), (2, 1));

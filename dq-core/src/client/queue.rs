@@ -13,7 +13,9 @@ use super::stores::single;
 use super::target::{IntoTarget, job_ref};
 use crate::backend::{Cancelled, Operation, QueueStats, Reschedule, Rescheduled};
 use crate::error::Result;
-use crate::model::{Due, Headers, IntoDue, JobId, JobKey, JobState, JobView, QueueName, Timestamp};
+use crate::model::{
+    Due, Flow, Headers, IntoDue, JobId, JobKey, JobState, JobView, QueueName, Timestamp,
+};
 
 /// One queue by name, for operators and for payloads other than JSON. Cheap to clone.
 ///
@@ -245,6 +247,22 @@ impl QueueHandle {
     /// Resumes a paused queue. Returns `false` if it is not paused.
     pub async fn resume(&self) -> Result<bool> {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
+    }
+
+    /// Sets limits in place of those that runners declare, until you
+    /// [remove](Self::remove_override) them. Returns `false` if they are set already.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a limit is 0.
+    pub async fn override_limits(&self, flow: Flow) -> Result<bool> {
+        let operation = Operation::OverrideFlow { queue: &self.queue, flow: Some(flow) };
+        Ok(self.operate(operation).await? > 0)
+    }
+
+    /// Lets the declared limits count again. Returns `false` if they count already.
+    pub async fn remove_override(&self) -> Result<bool> {
+        let operation = Operation::OverrideFlow { queue: &self.queue, flow: None };
+        Ok(self.operate(operation).await? > 0)
     }
 
     /// Deletes scheduled, ready and dead jobs in steps; `.await` returns how many.

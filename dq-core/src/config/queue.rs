@@ -11,7 +11,7 @@ use super::late::{LateAction, LatePolicy};
 use super::setting_error::SettingError;
 use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
+use crate::model::{Backoff, Flow, HistoryLimit, LatenessObjective, QueueName, Rate};
 
 /// Settings for one queue, each optional.
 ///
@@ -35,6 +35,16 @@ pub struct QueueSettings {
     /// For jobs longer than 5 ms it also bounds the throughput: `concurrency` divided by the sum of
     /// run time and the store's latency for claim and settlement.
     pub concurrency: Option<usize>,
+    /// How many jobs of this queue run at once, in all processes together; at least 1. Default: no limit.
+    ///
+    /// The store counts leases: after a crash, a job's place is free when its lease ends. The runner that
+    /// has started last decides, unless an operator has set other limits.
+    pub max_running: Option<u32>,
+    /// How fast jobs of this queue start, in all processes together, such as `"100/1m"`. Default: no
+    /// limit.
+    ///
+    /// It counts claims. Like `max_running`, it holds for all runners.
+    pub rate: Option<Rate>,
     /// Maximum attempts per job; 1 means no retry. Default 5, or 15 for a queue with a forward.
     pub max_attempts: Option<u32>,
     /// Maximum duration of one run, middleware included; `"none"` (in code
@@ -86,6 +96,8 @@ impl QueueSettings {
 
     optional_setters!(
         concurrency: usize,
+        max_running: u32,
+        rate: Rate,
         max_attempts: u32,
         timeout: Duration,
         lease: Duration,
@@ -106,6 +118,8 @@ impl QueueSettings {
     pub fn over(self, below: Self) -> Self {
         Self {
             concurrency: self.concurrency.or(below.concurrency),
+            max_running: self.max_running.or(below.max_running),
+            rate: self.rate.or(below.rate),
             max_attempts: self.max_attempts.or(below.max_attempts),
             timeout: self.timeout.or(below.timeout),
             lease: self.lease.or(below.lease),
@@ -133,6 +147,7 @@ impl QueueSettings {
             max_losses: self.max_losses.unwrap_or(10),
             late: self.late.clone(),
             lateness: self.lateness,
+            flow: Flow { max_running: self.max_running, rate: self.rate },
         };
         // A backoff valid by itself may be invalid with a default.
         let complete = Self { backoff: policy.backoff.into(), ..self };
@@ -156,6 +171,10 @@ impl QueueSettings {
         if self.concurrency == Some(0) {
             let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
             return Err(SettingError::new("concurrency", problem));
+        }
+        if self.max_running == Some(0) {
+            let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
+            return Err(SettingError::new("max_running", problem));
         }
         if self.max_attempts == Some(0) {
             let problem = "is 0; it must be at least 1, which means no retry";
@@ -198,4 +217,6 @@ pub struct QueuePolicy {
     pub late: Option<LatePolicy>,
     /// See [`QueueSettings::lateness`].
     pub lateness: Option<LatenessObjective>,
+    /// See [`QueueSettings::max_running`] and [`QueueSettings::rate`].
+    pub flow: Flow,
 }

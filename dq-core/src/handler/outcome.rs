@@ -20,6 +20,8 @@ pub enum Outcome {
     Skip(Cow<'static, str>),
     /// Runs the job again at this time. Uses no attempt.
     Snooze(Due),
+    /// Like [`Self::Snooze`], and no job of the queue starts before this time, in any process.
+    Throttle(Due),
     /// The run failed for this reason, and retrying before this delay is useless. The queue's
     /// backoff is added to the delay. Uses an attempt, as any failure.
     RetryAfter(Duration, Cow<'static, str>),
@@ -41,6 +43,14 @@ impl Outcome {
     /// Returns [`Self::Snooze`]: run again after a delay or at a time.
     pub fn snooze(due: impl IntoDue) -> Self {
         Self::Snooze(due.into())
+    }
+
+    /// Returns [`Self::Throttle`]: no job of the queue starts for this time, for example because a service
+    /// says that there were too many calls.
+    ///
+    /// The store must have [`Capabilities::flow`](crate::Capabilities::flow); else the run fails.
+    pub fn throttle(due: impl IntoDue) -> Self {
+        Self::Throttle(due.into())
     }
 
     /// Returns [`Self::RetryAfter`], for example when a service says when to ask again.

@@ -4,7 +4,7 @@ use std::mem;
 
 use super::affinity::Affinity;
 use super::placement::{JobPlacement, Stored};
-use super::state_machine::Machine;
+use super::state_machine::{Machine, MachineHint};
 use crate::backend::{Lease, Want};
 use crate::model::{DeadReason, HistoryLimits, Job, JobId, NewJob, QueueName, Timestamp};
 
@@ -34,7 +34,7 @@ impl<R: Stored> Machine<R> {
     /// Removes and returns the wake-up hints of the calls so far.
     ///
     /// A hint names a queue where a job may be due earlier than before, and the time to claim.
-    pub fn take_hints(&mut self) -> Vec<(QueueName, Timestamp)> {
+    pub fn take_hints(&mut self) -> Vec<MachineHint> {
         mem::take(&mut self.hints)
     }
 

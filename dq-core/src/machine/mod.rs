@@ -9,12 +9,14 @@
 //! machines that apply the same log.
 //!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and their indexes,
-//! `history.rs` the ended jobs, `affinity.rs` claims with preferences.
+//! `history.rs` the ended jobs, `gate.rs` the limits of queues, `affinity.rs` claims with preferences.
 
 mod access;
 mod affinity;
+mod gate;
 mod history;
 pub mod index;
+mod line;
 mod meter;
 mod placement;
 mod snapshot;
@@ -24,7 +26,8 @@ mod table;
 mod tests;
 
 pub use affinity::Affinity;
+pub use gate::{Gate, Room};
 pub use meter::Sizes;
 pub use placement::{JobNotes, JobPlacement, Stored};
 pub use snapshot::{JobSnapshot, MachineSnapshot};
-pub use state_machine::Machine;
+pub use state_machine::{Machine, MachineHint};

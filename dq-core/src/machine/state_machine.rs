@@ -7,18 +7,19 @@ use std::{iter, mem};
 use bytes::Bytes;
 
 use super::affinity::Affinity;
+use super::gate::Room;
 use super::history::History;
 use super::index::{MIN_KEY, Slot, TimeEntry};
 use super::placement::{JobPlacement, Stored};
-use super::table::JobTable;
+use super::table::{JobTable, Limited};
 use crate::backend::{
     Announced, Announcement, BrowseParams, Cancelled, ClaimParams, Claimed, Cursor, LeasedJob,
-    OperateReport, Operation, Page, QueueStats, Receipt, Renewal, Renewed, Reschedule, Rescheduled,
-    Scheduled, Settled, Settlement, Verdict,
+    Listeners, OperateReport, Operation, Page, QueueStats, Receipt, Renewal, Renewed, Reschedule,
+    Rescheduled, Scheduled, Settled, Settlement, Verdict,
 };
 use crate::model::{
-    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
-    Target, Timestamp,
+    Ended, Ending, Flow, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning,
+    QueueName, Target, Timestamp,
 };
 
 /// Maximum jobs that one purge call removes. Builds that share a log must agree on it.
@@ -39,7 +40,28 @@ pub struct Machine<R = ()> {
     pub(super) history_limits: HistoryLimits,
     pub(super) runners: BTreeMap<String, Announced>,
     /// See [`Self::take_hints`].
-    pub(super) hints: Vec<(QueueName, Timestamp)>,
+    pub(super) hints: Vec<MachineHint>,
+}
+
+/// A job may be due in the queue at this time, earlier than listeners know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineHint {
+    /// The queue.
+    pub queue: QueueName,
+    /// When to claim.
+    pub due: Timestamp,
+    /// The only worker to wake; `None` for all.
+    pub worker: Option<Arc<str>>,
+}
+
+impl MachineHint {
+    /// Wakes the listeners in this process that the hint is for.
+    pub fn send(&self, listeners: &Listeners) {
+        match &self.worker {
+            Some(worker) => listeners.wake_worker(&self.queue, worker, self.due),
+            None => listeners.wake(&self.queue, self.due),
+        }
+    }
 }
 
 /// The calls of the contract. Most take one item of a batch.
@@ -226,7 +248,14 @@ impl<R: Stored> Machine<R> {
         for want in params.wants {
             let Some(queue) = self.find_active_queue(&want.queue) else { continue };
             let max = want.max.min(params.limit - claimed.jobs.len());
-            let (taken, next) = take(&mut self.table, queue, max);
+            let record = &self.table.queues[queue];
+            let allowed = match record.room(now) {
+                Room::Jobs(_) if record.limited.is_none() => max,
+                Room::Jobs(jobs) => max.min(want.starting).min(jobs),
+                Room::Full | Room::Until(_) => 0,
+            };
+            let (taken, next) = take(&mut self.table, queue, allowed);
+            let started = taken.len();
             for slot in taken {
                 let start = now.max(self.table.records[slot].job.due);
                 claimed.now = claimed.now.max(start);
@@ -235,11 +264,64 @@ impl<R: Stored> Machine<R> {
                 let job = self.table.records[slot].job.clone();
                 claimed.jobs.push(LeasedJob::new(job, token, leased_until));
             }
-            let lease_end = self.table.first_lease_end(queue);
-            let next = [next, lease_end].into_iter().flatten().map(Timestamp::from_millis);
-            claimed.next_due = claimed.next_due.into_iter().chain(next).min();
+            let next = next.map(Timestamp::from_millis);
+            let next = match self.table.queues[queue].limited {
+                Some(_) => self.pass_gate(queue, started, next, (&worker, max > 0), now),
+                None => next,
+            };
+            let lease_end = self.table.first_lease_end(queue).map(Timestamp::from_millis);
+            claimed.next_due = [claimed.next_due, next, lease_end].into_iter().flatten().min();
         }
         claimed
+    }
+
+    /// Counts started jobs in a queue with a gate. Returns when the claimer should claim again, except
+    /// for the end of a lease, if the next waiting job is due at `next`. A claimer that wanted jobs and
+    /// found no room for a due one joins the line.
+    fn pass_gate(
+        &mut self,
+        queue: usize,
+        started: usize,
+        next: Option<Timestamp>,
+        (claimer, wants_jobs): (&Arc<str>, bool),
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let record = &mut self.table.queues[queue];
+        let running = record.leased.len();
+        let Limited { gate, line } = record.limited.get_or_insert_default().as_mut();
+        if started > 0 {
+            gate.start(started, now);
+            line.leave(claimer);
+        }
+        let may_join = wants_jobs && next.is_some_and(|next| next <= now);
+        match gate.room(running, now) {
+            Room::Jobs(_) => {
+                self.call_next(queue, now);
+                next
+            }
+            Room::Full => {
+                line.position(claimer, may_join, now);
+                None
+            }
+            Room::Until(opens_at) => {
+                let position = line.position(claimer, may_join, now).unwrap_or_default();
+                next.map(|next| next.max(gate.turn(position, opens_at)))
+            }
+        }
+    }
+
+    /// If the queue has room and a job is due, wakes the claimer that has waited longest.
+    fn call_next(&mut self, queue: usize, now: Timestamp) {
+        let record = &mut self.table.queues[queue];
+        let is_due = record.waiting.first().is_some_and(|first| first.at <= now.as_millis());
+        if !is_due || !matches!(record.room(now), Room::Jobs(_)) {
+            return;
+        }
+        let worker = record.limited.as_mut().and_then(|limited| limited.line.take_first());
+        if worker.is_some() {
+            let queue = record.name.clone();
+            self.hints.push(MachineHint { queue, due: now, worker });
+        }
     }
 
     /// See [`Backend::settle`](crate::Backend::settle).
@@ -248,21 +330,37 @@ impl<R: Stored> Machine<R> {
         let Some(slot) = self.table.find_leased(&settlement.lease) else {
             return Settled::LostLease;
         };
+        let queue = self.table.records[slot].queue;
+        if let Some(due) = self.apply_verdict(slot, &settlement.verdict, now) {
+            self.table.postpone(slot, due);
+            self.hint(queue, due);
+        }
+        self.call_next(queue, now);
+        Settled::Accepted
+    }
+
+    /// Returns when the job is due again; `None` if it has ended or is dead.
+    fn apply_verdict(
+        &mut self,
+        slot: Slot,
+        verdict: &Verdict,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let record = &self.table.records[slot];
         let (queue, due) = (record.queue, record.job.due);
-        let due = match &settlement.verdict {
+        Some(match verdict {
             Verdict::Done => {
                 self.end(slot, Ending::Done, None, now);
-                return Settled::Accepted;
+                return None;
             }
             Verdict::Skip { reason } => {
                 self.end(slot, Ending::Skipped, Some(reason.clone()), now);
-                return Settled::Accepted;
+                return None;
             }
             Verdict::Dead { reason, failed } => {
                 self.table.change(slot, |record| record.job.attempts += u32::from(*failed));
                 self.table.set_dead(slot, reason.clone(), now);
-                return Settled::Accepted;
+                return None;
             }
             Verdict::Retry { due, error } => {
                 self.table.change(slot, |record| {
@@ -287,14 +385,22 @@ impl<R: Stored> Machine<R> {
                 self.table.change(slot, |record| record.job.losses = 0);
                 due.resolve(now)
             }
-            Verdict::Release { started } => {
-                self.table.change(slot, |record| record.job.deliveries -= u32::from(!started));
+            Verdict::Throttle(due) => {
+                self.table.change(slot, |record| record.job.losses = 0);
+                let due = due.resolve(now);
+                self.table.queues[queue].gate_mut().close_until(due);
                 due
             }
-        };
-        self.table.postpone(slot, due);
-        self.hint(queue, due);
-        Settled::Accepted
+            Verdict::Release { started } => {
+                self.table.change(slot, |record| record.job.deliveries -= u32::from(!started));
+                if let Some(limited) =
+                    self.table.queues[queue].limited.as_mut().filter(|_| !started)
+                {
+                    limited.gate.give_back(now);
+                }
+                due
+            }
+        })
     }
 
     /// See [`Backend::renew`](crate::Backend::renew).
@@ -399,8 +505,14 @@ impl<R: Stored> Machine<R> {
         let table = &mut self.table;
         let queue = match (table.find_queue(operation.queue()), operation) {
             (Some(queue), _) => queue,
-            // A queue can be paused before its first job.
-            (None, Operation::Pause { queue }) => table.ensure_queue(queue),
+            // These hold before the queue's first job.
+            (
+                None,
+                Operation::Pause { queue }
+                | Operation::DeclareFlow { queue, flow: Flow { max_running: Some(_), .. } }
+                | Operation::DeclareFlow { queue, flow: Flow { rate: Some(_), .. } }
+                | Operation::OverrideFlow { queue, flow: Some(_) },
+            ) => table.ensure_queue(queue),
             (None, _) => return OperateReport::default(),
         };
         let mut more = false;
@@ -418,7 +530,19 @@ impl<R: Stored> Machine<R> {
                 usize::from(!mem::replace(&mut table.queues[queue].paused, true))
             }
             Operation::Resume { .. } => {
-                usize::from(mem::replace(&mut table.queues[queue].paused, false))
+                let queue = &mut table.queues[queue];
+                if let Some(limited) = &mut queue.limited {
+                    limited.gate.closed_until = None;
+                }
+                usize::from(mem::replace(&mut queue.paused, false))
+            }
+            Operation::DeclareFlow { flow, .. } => {
+                let gate = table.queues[queue].gate_for(flow.is_limited());
+                gate.map_or(0, |gate| usize::from(mem::replace(&mut gate.declared, flow) != flow))
+            }
+            Operation::OverrideFlow { flow, .. } => {
+                let gate = table.queues[queue].gate_for(flow.is_some());
+                gate.map_or(0, |gate| usize::from(mem::replace(&mut gate.overriding, flow) != flow))
             }
             Operation::Purge { .. } => {
                 let queue = &mut table.queues[queue];
@@ -431,7 +555,11 @@ impl<R: Stored> Machine<R> {
                 self.remove_all(&jobs, now)
             }
         };
-        if let Operation::Replay { .. } | Operation::Resume { .. } = operation {
+        if let Operation::Replay { .. }
+        | Operation::Resume { .. }
+        | Operation::DeclareFlow { .. }
+        | Operation::OverrideFlow { .. } = operation
+        {
             // The hint causes a claim, which returns the queue's next due time.
             self.hint(queue, now);
         }
@@ -451,6 +579,7 @@ impl<R: Stored> Machine<R> {
     }
 
     pub(super) fn hint(&mut self, queue: usize, due: Timestamp) {
-        self.hints.push((self.table.queues[queue].name.clone(), due));
+        let queue = self.table.queues[queue].name.clone();
+        self.hints.push(MachineHint { queue, due, worker: None });
     }
 }

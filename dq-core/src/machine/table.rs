@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::gate::{Gate, Room};
 use super::index::{Arena, DueIndex, HashIndex, MIN_KEY, Slot, TimeEntry};
+use super::line::Line;
 use super::meter::{Meter, Sizes};
 use super::placement::{JobNotes, JobPlacement, Stored};
 use crate::backend::{BrowseParams, FencingToken, Lease, Order, QueueStats, Totals};
@@ -66,6 +68,33 @@ pub(super) struct QueueRecord {
     pub(super) dead: BTreeSet<TimeEntry>,
     pub(super) paused: bool,
     pub(super) totals: Totals,
+    /// `None` as long as the queue has had no limit.
+    pub(super) limited: Option<Box<Limited>>,
+}
+
+/// The gate of a queue, and who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Limited {
+    pub(super) gate: Gate,
+    pub(super) line: Line,
+}
+
+impl QueueRecord {
+    pub(super) fn room(&self, now: Timestamp) -> Room {
+        match &self.limited {
+            Some(limited) => limited.gate.room(self.leased.len(), now),
+            None => Room::Jobs(usize::MAX),
+        }
+    }
+
+    pub(super) fn gate_mut(&mut self) -> &mut Gate {
+        &mut self.limited.get_or_insert_default().gate
+    }
+
+    /// Returns the gate, which a change creates only if it sets a limit.
+    pub(super) fn gate_for(&mut self, sets_limit: bool) -> Option<&mut Gate> {
+        (sets_limit || self.limited.is_some()).then(|| self.gate_mut())
+    }
 }
 
 impl<R: Stored> JobTable<R> {
@@ -85,6 +114,7 @@ impl<R: Stored> JobTable<R> {
             dead: BTreeSet::new(),
             paused: false,
             totals: Totals::default(),
+            limited: None,
         });
         self.queue_numbers.insert(name.clone(), queue);
         queue
@@ -406,6 +436,7 @@ impl<R: Stored> JobTable<R> {
             paused: queue.paused,
             next_due: queue.waiting.first().map(|entry| Timestamp::from_millis(entry.at)),
             totals: Some(queue.totals),
+            flow: queue.limited.as_ref().map_or_else(Default::default, |it| it.gate.state(now)),
         }
     }
 

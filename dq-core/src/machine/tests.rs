@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::affinity::Affinity;
-use super::state_machine::Machine;
+use super::state_machine::{Machine, MachineHint};
 use crate::backend::{
     BrowseParams, ClaimParams, Claimed, FencingToken, Lease, OperateReport, Operation, Want,
 };
@@ -119,7 +119,8 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     assert_eq!(machine.stats(&queues, later)[0].running, 1);
     machine.take_hints();
     assert!(machine.end_lease(&lease) && !machine.end_lease(&lease));
-    assert_eq!(machine.take_hints(), [(queue_name(), Timestamp::from_millis(10))]);
+    let hint = MachineHint { queue: queue_name(), due: Timestamp::from_millis(10), worker: None };
+    assert_eq!(machine.take_hints(), [hint]);
     let job = machine.peek(claimed.jobs[0].job.id).unwrap();
     assert_eq!((job.losses, job.deliveries), (1, 1));
     assert_eq!(machine.stats(&queues, later)[0].ready, 1);

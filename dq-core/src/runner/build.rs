@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::builder::RunnerBuilder;
+use super::flow;
 use super::late;
 use super::run::Runner;
 use super::shared::{RunnerShared, ServedQueue};
@@ -30,8 +31,8 @@ impl RunnerBuilder {
     /// - `MissingState`: a handler requires a `State<T>` that you did not add;
     /// - `Config`: a setting is out of range, or a configured forward or ingress cannot be used;
     /// - `Unsupported`: a schedule is declared and the store cannot keep schedules, a handler has
-    ///   an escalation and the store does not support steps, or an ingress is configured and the
-    ///   store cannot pin ids;
+    ///   an escalation and the store does not support steps, a queue has a limit and the store keeps
+    ///   none, or an ingress is configured and the store cannot pin ids;
     /// - `InvalidInput`: a code is reserved or not a valid queue name, or a declared schedule is
     ///   invalid.
     pub fn build(self) -> Result<Runner> {
@@ -94,6 +95,7 @@ fn build(
     let serve = |handler| served_queue(handler, &builder_settings, shared);
     let mut queues: Vec<ServedQueue> = registry.iter().map(serve).collect::<Result<_>>()?;
     late::refuse_rings(&queues)?;
+    flow::expect_supported(&queues, &shared.stores.main)?;
     let declarations = if builder.stores_schedules {
         declarations(&builder.dq, &registry)?
     } else {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::claim_timer::ClaimTimer;
 use super::events::Event;
+use super::flow;
 use super::hints::{Hints, Wakeup};
 use super::shared::{RETRY, ServedQueue};
 use super::slots::{Reservation, Scope, Share};
@@ -23,8 +24,9 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let mut hints = Hints::new(runner, &context.store);
     let mut timer = ClaimTimer::new(context.store.claim_ahead());
     let mut failures = 0;
+    let mut has_declared = false;
     while !runner.stop.is_cancelled() {
-        match claim_due(&context, &mut timer).await {
+        match claim_within_limits(&context, &mut timer, &mut has_declared).await {
             Ok(()) => {
                 if failures > 0 {
                     tracing::info!("the store answers again");
@@ -57,6 +59,19 @@ enum Left {
     DueJobs,
     /// A job is due at this store time, but the claim returned none.
     WithheldJob(Timestamp),
+}
+
+/// Before the first claim, declares the limits of the queues.
+async fn claim_within_limits(
+    context: &Arc<StoreContext>,
+    timer: &mut ClaimTimer,
+    has_declared: &mut bool,
+) -> Result<()> {
+    if !*has_declared {
+        flow::declare(&context.runner, &context.store).await?;
+        *has_declared = true;
+    }
+    claim_due(context, timer).await
 }
 
 async fn claim_due(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Result<()> {
@@ -120,7 +135,7 @@ async fn claim_and_start(
     let sent_at = context.leases.clock.now();
     let want = |share: &Share| {
         let served = &runner.queues[share.queue];
-        Want::new(served.queue.clone(), share.jobs(), served.policy.lease)
+        Want::new(served.queue.clone(), share.jobs(), served.policy.lease).starting(share.slots())
     };
     let wants: Vec<_> = reservation.queues.iter().map(want).collect();
     let claimed = match claim(context, &wants, reservation.limit, timer).await {

@@ -250,6 +250,7 @@ fn log(result: &JobResult, verdict: &Verdict) {
         (_, Verdict::Retry { error, .. }) => tracing::warn!(error, "failed; will be retried"),
         (Ok(Outcome::Skip(reason)), _) => tracing::debug!(%reason, "skipped"),
         (Ok(Outcome::Snooze(_)), _) => tracing::debug!("snoozed"),
+        (Ok(Outcome::Throttle(due)), _) => tracing::warn!(?due, "the handler throttled its queue"),
         (Ok(Outcome::Again(..) | Outcome::NextStep(..)), _) => tracing::debug!("next step"),
         _ => tracing::debug!("done"),
     }

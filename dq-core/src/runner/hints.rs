@@ -66,7 +66,7 @@ fn subscribe(subscriber: Arc<Subscriber>) -> BoxStream<'static, Wakeup> {
 async fn listen(Subscriber { runner, store, failures }: &Subscriber) -> Wakeups {
     let queues: Vec<QueueName> = runner.queues.iter().map(|served| served.queue.clone()).collect();
     loop {
-        match runner.call("listen", store.listen(&queues)).await {
+        match runner.call("listen", store.listen(&queues, &runner.name)).await {
             Ok(wakeups) => {
                 if failures.swap(0, Ordering::Relaxed) > 0 {
                     tracing::info!("the store sends wake-up hints again");

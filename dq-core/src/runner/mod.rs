@@ -20,6 +20,7 @@ mod claim_time;
 mod claim_timer;
 mod events;
 mod execute;
+mod flow;
 mod hints;
 mod late;
 mod lease_clock;

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::execute::execute;
+use super::flow;
 use super::renew;
 use super::shared::{RunnerShared, ServedQueue};
 use super::start::EXPIRED_IN_CLAIM;
@@ -34,6 +35,7 @@ pub(super) async fn run(
     // Jobs are settled here one by one; the channel to the settle loop is unused.
     let (context, _finished) =
         StoreContext::new(Arc::clone(runner), Arc::clone(store), claim_loop, TaskTracker::new());
+    flow::declare(runner, store).await?;
     let mut jobs = 0;
     loop {
         let (oldest, next_due) = claim_oldest(&context).await?;

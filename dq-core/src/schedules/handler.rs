@@ -16,7 +16,7 @@ use crate::config::QueuePolicy;
 use crate::error::Result;
 use crate::handler::{Handler, HandlerResult, JobContext, JobError, Outcome};
 use crate::model::schedule::successor_id;
-use crate::model::{Backoff, Due, DurationExt, JobKey, JobRef, JobState, Timestamp};
+use crate::model::{Backoff, Due, DurationExt, Flow, JobKey, JobRef, JobState, Timestamp};
 
 /// How long an unreadable schedule job waits for another runner.
 const UNREADABLE_DELAY: Duration = Duration::from_secs(60);
@@ -48,6 +48,7 @@ pub(crate) fn policy() -> QueuePolicy {
         max_losses: u32::MAX,
         late: None,
         lateness: None,
+        flow: Flow::UNLIMITED,
     }
 }
 

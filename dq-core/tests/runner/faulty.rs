@@ -18,6 +18,7 @@ pub(crate) struct Faults {
     pub(crate) is_incompatible: bool,
     pub(crate) lacks_again: bool,
     pub(crate) lacks_registry: bool,
+    pub(crate) lacks_flow: bool,
     pub(crate) has_finding: bool,
     pub(crate) quarantined: Vec<(Job, DeadReason)>,
     pub(crate) claims_hang: bool,
@@ -117,6 +118,7 @@ impl Layer for FaultyStore {
         let mut capabilities = self.inner.capabilities();
         capabilities.again = !self.faults().lacks_again;
         capabilities.registry = !self.faults().lacks_registry;
+        capabilities.flow = !self.faults().lacks_flow;
         capabilities
     }
 
@@ -150,10 +152,10 @@ impl Layer for FaultyStore {
         self.faults().has_finding.then_some(finding).into_iter().collect()
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
         hang_if(self.faults().listen_hangs).await;
         self.clock.sleep(self.faults().listen_takes).await;
-        self.inner.listen(queues).await
+        self.inner.listen(queues, worker).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {

@@ -9,6 +9,7 @@ mod failures;
 mod faulty;
 mod fixture;
 mod leases;
+mod limits;
 mod log_lines;
 mod logs;
 mod objectives;

@@ -10,6 +10,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Token, parenthesized};
 
 use super::policies::Policies;
+use super::rate;
 use super::schedule;
 use crate::errors::Errors;
 use crate::value::{self, duration_tokens};
@@ -19,6 +20,8 @@ const KEYS: &[&str] = &[
     "timeout",
     "lease",
     "concurrency",
+    "max_running",
+    "rate",
     "max_losses",
     "backoff",
     "late",
@@ -209,6 +212,9 @@ fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<Toke
             // Without a suffix, because the field is a `usize` on the target machine.
             Literal::u32_unsuffixed(value::count(name, value, advice)?).into_token_stream()
         }
+        "max_running" => value::count(name, value, "write at least 1; to stop a queue, pause it")?
+            .into_token_stream(),
+        "rate" => rate::tokens(value, private)?,
         "max_losses" => value::count(name, value, "write at least 1")?.into_token_stream(),
         _ => unreachable!("`Keys` let an unknown key through"),
     };

@@ -4,6 +4,7 @@ mod arguments;
 mod function;
 mod generate;
 mod policies;
+mod rate;
 mod schedule;
 
 use proc_macro2::TokenStream;

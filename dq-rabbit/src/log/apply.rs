@@ -48,9 +48,7 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
         }
         if state.replica.is_ready() { state.replica.machine().take_hints() } else { Vec::new() }
     };
-    for (queue, due) in earlier {
-        shared.listeners.wake(&queue, due);
-    }
+    earlier.iter().for_each(|hint| hint.send(&shared.listeners));
     Ok(progress)
 }
 

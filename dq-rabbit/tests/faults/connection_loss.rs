@@ -17,7 +17,7 @@ fn consuming_channel() -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_task_of_a_lost_connection_remains() {
     let backend = open(&config(VHOST)).await;
-    let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+    let _wakeups = backend.listen(&[queue("q")], "test").await.unwrap();
     let mut channel = None;
     let mut next_channel = async || {
         channel = Some(

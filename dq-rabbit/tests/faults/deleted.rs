@@ -111,7 +111,7 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     let late = take_message(&channel, &["dq.v1.l5.9"]).await;
     assert_eq!(backend.cancel(&[by_id(&late_job)]).await.unwrap(), [Cancelled::Cancelled]);
-    let _wakeups = other.listen(&[queue("late")]).await.unwrap();
+    let _wakeups = other.listen(&[queue("late")], "test").await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
     pass_marker(&channel, key).await;

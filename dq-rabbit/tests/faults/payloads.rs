@@ -41,7 +41,7 @@ async fn a_late_message_does_not_bring_back_an_earlier_step() {
 
     let name = queue("q");
     backend.operate(Operation::Pause { queue: &name }).await.unwrap();
-    let _wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
+    let _wakeups = backend.listen(std::slice::from_ref(&name), "test").await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
     pass_marker(&channel, key).await;

@@ -43,7 +43,7 @@ async fn payloads_without_messages_are_read_in_one_pass() {
     let runner = open(&config).await;
     assert_eq!(stats(&*runner, "q").await.live(), JOBS as u64);
     let opened = proxy.reply_bytes();
-    let _wakeups = runner.listen(&[queue("q")]).await.unwrap();
+    let _wakeups = runner.listen(&[queue("q")], "test").await.unwrap();
     wait_until("the jobs are due", async || stats(&*runner, "q").await.ready == DUE as u64).await;
     let mut done = 0;
     while done < DUE {

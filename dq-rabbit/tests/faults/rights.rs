@@ -58,7 +58,7 @@ async fn use_backend(backend: Arc<dyn Backend>, codes: &[&str]) -> Vec<Finding> 
     let _ = client.schedule("1", "application/json").after(1.hours()).key("later").await.unwrap();
     let _ = client.schedule("2", "application/json").after(2.seconds()).await.unwrap();
     assert_eq!(client.cancel("later").await.unwrap(), Cancelled::Cancelled);
-    let _wakeups = backend.listen(&[queue("Q")]).await.unwrap();
+    let _wakeups = backend.listen(&[queue("Q")], "test").await.unwrap();
     let claimed = claim_until_some(&*backend, "Q", LONG_LEASE).await;
     assert_eq!(&claimed.jobs[0].job.payload[..], b"2");
     let findings = poll(&format!("exactly {codes:?}"), async || {

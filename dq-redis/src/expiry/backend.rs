@@ -136,8 +136,8 @@ impl Layer for RedisExpiryBackend {
         Ok(answers)
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        let wakeups = self.native.listen(queues).await?;
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
+        let wakeups = self.native.listen(queues, worker).await?;
         self.subscriptions.connect().await;
         Ok(wakeups)
     }

@@ -191,8 +191,8 @@ impl Layer for RedissonBackend {
         Ok(answers)
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        let wakeups = self.native.listen(queues).await?;
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
+        let wakeups = self.native.listen(queues, worker).await?;
         // `stats` and `check` then cover queues that only Java fills. An error is harmless: the
         // next `listen` registers the queues.
         self.native.register(queues).await.ok();

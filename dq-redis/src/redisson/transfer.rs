@@ -41,7 +41,7 @@ pub(super) fn start(
     };
     let wakeups = Arc::clone(&native.wakeups);
     tokio::spawn(end.clone().run_until_cancelled_owned(async move {
-        let wakeups = wakeups.listen(&transfer.partitions).await;
+        let wakeups = wakeups.listen(&transfer.partitions, "").await;
         transfer.run(wakeups).await;
     }));
     end.drop_guard()

@@ -49,7 +49,7 @@ async fn events_of_a_new_node_are_received() {
     let url = format!("redis+cluster://{}", first.address());
     let backend = open(&RedisExpiryConfig::new(url)).await;
     // The fixture's `listen` would wait for events, of which this node publishes none.
-    let mut wakeups = backend.listen(&[queue()]).await.unwrap();
+    let mut wakeups = backend.listen(&[queue()], "test").await.unwrap();
 
     let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();
     let port = first.port().to_string();

@@ -48,7 +48,7 @@ pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &str) -> String {
 pub(crate) async fn listen(backend: &RedisExpiryBackend) -> Wakeups {
     // With the event connections up, the first listener opens only the message connection.
     until_events_arrive(backend).await;
-    let mut wakeups = backend.listen(&[queue()]).await.unwrap();
+    let mut wakeups = backend.listen(&[queue()], "test").await.unwrap();
     assert_eq!(hint(&mut wakeups).await, Timestamp::EPOCH, "connected");
     wakeups
 }

@@ -194,7 +194,7 @@ async fn scripts_flushed_at_any_moment_are_sent_again() {
 async fn a_killed_listener_connects_again() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
-    let mut wakeups = backend.listen(&[queue("q")]).await.unwrap();
+    let mut wakeups = backend.listen(&[queue("q")], "test").await.unwrap();
     tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("the first wake-up");
     for _ in 0..3 {
         assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);

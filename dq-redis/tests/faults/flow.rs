@@ -24,7 +24,7 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     let (queue, name) = (queue(&name), name.as_str());
 
     backend.now().await.unwrap();
-    let mut wakeups = backend.listen(std::slice::from_ref(&queue)).await.unwrap();
+    let mut wakeups = backend.listen(std::slice::from_ref(&queue), "test").await.unwrap();
     // A new subscription is itself a wake-up.
     tokio::time::timeout(max_wait, wakeups.next()).await.expect("a wake-up");
     // Above 8192 bytes, later claims check record sizes, which takes another command.
@@ -84,7 +84,7 @@ pub(crate) async fn flow_beside_java(
     };
 
     // The destination list is watched.
-    let mut wakeups = approximate.listen(std::slice::from_ref(&queue)).await.unwrap();
+    let mut wakeups = approximate.listen(std::slice::from_ref(&queue), "test").await.unwrap();
     while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
     tokio::time::timeout(max_wait, wakeups.next()).await.expect("a wake-up");

@@ -54,7 +54,7 @@ async fn a_closed_or_dropped_backend_leaves_no_connection() {
     ] {
         let open_connections = || servers.iter().map(connections).sum::<usize>();
         let backend = open(&url).await;
-        let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+        let _wakeups = backend.listen(&[queue("q")], "test").await.unwrap();
         assert!(open_connections() > 1, "{url}: one for commands, one for messages");
         if close {
             backend.close().await.unwrap();

@@ -126,7 +126,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     let backend = retry(|| connect(&url)).await;
     let other = retry(|| connect(&url)).await;
     let queues = [queue("q")];
-    let _first = retry(|| backend.listen(&queues)).await;
+    let _first = retry(|| backend.listen(&queues, "test")).await;
     let (old, new) = (job("q"), job("q"));
     retry(|| backend.schedule(vec![old.clone()])).await;
     redis.freeze();
@@ -141,7 +141,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     );
     assert_error(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
     assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
-    let _second = backend.listen(&[queue("r")]).await.unwrap();
+    let _second = backend.listen(&[queue("r")], "test").await.unwrap();
     other.close().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     redis.thaw();

@@ -197,7 +197,7 @@ async fn without_the_right_to_subscribe_jobs_run_and_check_names_it() {
         let redis = Redis::start();
         let login = set_restricted_user(&redis, &["-subscribe"]);
         let backend = open(&format!("{scheme}://{login}{}/0", redis.address())).await;
-        backend.listen(&[queue("q")]).await.unwrap();
+        backend.listen(&[queue("q")], "test").await.unwrap();
         backend.schedule(vec![job("q")]).await.unwrap();
         assert_eq!(claim(&*backend, &["q"], 9).await.unwrap().jobs.len(), 1, "{scheme}");
         let findings = backend.check().await;

@@ -45,7 +45,7 @@ async fn tls_with_a_private_authority() {
     let with = |ca: &std::path::Path| format!("{}?ca={}", redis.url(), ca.display());
     let backend = open(&with(&redis.ca())).await;
     backend.schedule(vec![job("q")]).await.unwrap();
-    let mut wakeups = backend.listen(&[crate::faults::fixture::queue("q")]).await.unwrap();
+    let mut wakeups = backend.listen(&[crate::faults::fixture::queue("q")], "test").await.unwrap();
     tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("the listener uses TLS too");
     assert_eq!(claim(&*backend, &["q"], 9).await.unwrap().jobs.len(), 1);
 

@@ -12,7 +12,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn a_payload_that_java_adds_directly_wakes_a_listener() {
     let fixture = Fixture::with("").await;
-    let mut wakeups = fixture.backend.listen(&[queue()]).await.unwrap();
+    let mut wakeups = fixture.backend.listen(&[queue()], "test").await.unwrap();
     // The watching connection may not exist yet. It also reports present elements.
     fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
     loop {
@@ -30,8 +30,8 @@ async fn a_payload_that_java_adds_directly_wakes_a_listener() {
 async fn watching_the_list_removes_nothing_even_if_connections_break() {
     let fixture = Fixture::with("").await;
     let other = open(&fixture.redis, "").await;
-    let mut first = fixture.backend.listen(&[queue()]).await.unwrap();
-    let mut second = other.listen(&[queue()]).await.unwrap();
+    let mut first = fixture.backend.listen(&[queue()], "test").await.unwrap();
+    let mut second = other.listen(&[queue()], "test").await.unwrap();
     fixture.redis.command(&["RPUSH", DESTINATION, "a", "b"]);
     tokio::time::timeout(MAX_WAIT, first.next()).await.unwrap();
     tokio::time::timeout(MAX_WAIT, second.next()).await.unwrap();

@@ -105,7 +105,7 @@ async fn a_queue_that_only_java_fills_is_counted_and_checked() {
     let fixture = Fixture::with("").await;
     fixture.java_offers(1, 9_000_000_000_000, b"java");
     fixture.redis.command(&["ZADD", TIMEOUT, "1000", "no member"]);
-    let _wakeups = fixture.backend.listen(&[queue()]).await.unwrap();
+    let _wakeups = fixture.backend.listen(&[queue()], "test").await.unwrap();
     fixture.drain(1).await;
     let stats = fixture.backend.stats(&[]).await.unwrap();
     assert_eq!((stats.len(), stats[0].scheduled), (1, 1), "{stats:?}");

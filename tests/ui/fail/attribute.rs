@@ -57,6 +57,25 @@ mod arguments {
     async fn reserved_alias() {}
 }
 
+mod limits {
+    use dq::delay_handler;
+
+    #[delay_handler("A", max_running = 0)]
+    async fn no_job() {}
+
+    #[delay_handler("B", rate = "10")]
+    async fn no_time() {}
+
+    #[delay_handler("C", rate = "0/1s")]
+    async fn no_start() {}
+
+    #[delay_handler("D", rate = "20000/1s burst 5")]
+    async fn too_fast() {}
+
+    #[delay_handler("E", rate = 10)]
+    async fn no_text() {}
+}
+
 mod settings {
     use dq::delay_handler;
 

@@ -12,6 +12,8 @@ use dq::{Backoff, CatchUp, HandlerFn, Overlap};
     timeout = "1h 30m",
     lease = "1day",
     concurrency = 8,
+    max_running = 3,
+    rate = "10/1s burst 20",
     max_losses = 1,
     backoff(initial = "500ms", factor = 1, max = "1h", jitter = 0.0),
     crate = "::dq"
@@ -56,6 +58,8 @@ fn main() {
     assert_eq!(settings.timeout, Some(Duration::from_secs(5_400)));
     assert_eq!(settings.lease, Some(Duration::from_secs(86_400)));
     assert_eq!(settings.concurrency, Some(8));
+    assert_eq!(settings.max_running, Some(3));
+    assert_eq!(settings.rate, Some("10/1s burst 20".parse().unwrap()));
     assert_eq!(settings.max_losses, Some(1));
     let backoff = Backoff {
         initial: Duration::from_millis(500),

@@ -74,6 +74,10 @@ impl Share {
     pub(in crate::runner) const fn jobs(self) -> usize {
         self.slots + self.ahead
     }
+
+    pub(in crate::runner) const fn slots(self) -> usize {
+        self.slots
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

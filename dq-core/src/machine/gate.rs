@@ -1,0 +1,90 @@
+//! A queue's gate: how many more of its jobs may start now.
+
+use std::time::Duration;
+
+use crate::backend::QueueFlow;
+use crate::model::{Flow, RateState, Timestamp};
+
+/// The limits of a queue and what they have let pass, without the running jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gate {
+    /// The runners' latest declaration.
+    pub declared: Flow,
+    /// An operator's limits in its place.
+    pub overriding: Option<Flow>,
+    /// What the rate has used.
+    pub rate: RateState,
+    /// No job starts before this time, because a handler has throttled the queue.
+    pub closed_until: Option<Timestamp>,
+}
+
+/// How many jobs may start now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// At most this many; `usize::MAX` without a limit.
+    Jobs(usize),
+    /// None, until a running job ends.
+    Full,
+    /// None until this time.
+    Until(Timestamp),
+}
+
+impl Gate {
+    /// Returns the limits in force.
+    pub fn flow(&self) -> Flow {
+        self.overriding.unwrap_or(self.declared)
+    }
+
+    /// Returns the state for `stats`.
+    pub fn state(&self, now: Timestamp) -> QueueFlow {
+        let mut state = QueueFlow::new(self.declared, self.overriding);
+        if let Room::Until(opens_at) = self.room(0, now) {
+            state.opens_at = Some(opens_at);
+        }
+        state
+    }
+
+    /// Lets no job start before this time.
+    pub fn close_until(&mut self, until: Timestamp) {
+        self.closed_until = self.closed_until.max(Some(until));
+    }
+
+    /// Returns how many jobs may start now, beside those that run.
+    pub fn room(&self, running: usize, now: Timestamp) -> Room {
+        let Flow { max_running, rate, .. } = self.flow();
+        let free = max_running.map_or(usize::MAX, |max| (max as usize).saturating_sub(running));
+        if free == 0 {
+            return Room::Full;
+        }
+        if let Some(until) = self.closed_until.filter(|until| *until > now) {
+            return Room::Until(until);
+        }
+        let Some(tokens) = rate.map(|rate| rate.tokens(self.rate, now)) else {
+            return Room::Jobs(free);
+        };
+        match tokens.left() {
+            0 => Room::Until(tokens.next()),
+            left => Room::Jobs(free.min(left)),
+        }
+    }
+
+    /// Counts jobs that start.
+    pub fn start(&mut self, jobs: usize, now: Timestamp) {
+        if let Some(rate) = self.flow().rate {
+            self.rate = rate.tokens(self.rate, now).take(jobs);
+        }
+    }
+
+    /// Takes back the start of a job that did not run.
+    pub fn give_back(&mut self, now: Timestamp) {
+        if let Some(rate) = self.flow().rate {
+            self.rate = rate.tokens(self.rate, now).give_back();
+        }
+    }
+
+    /// Returns when the claimer at this position of the line should claim, if the gate opens then.
+    pub(super) fn turn(&self, position: usize, opens_at: Timestamp) -> Timestamp {
+        let interval = self.flow().rate.map_or(Duration::ZERO, |rate| rate.interval());
+        opens_at + interval.saturating_mul(u32::try_from(position).unwrap_or(u32::MAX))
+    }
+}
