@@ -14,6 +14,9 @@ use dq_core::{
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 
 /// A lease of this length does not expire within a trial.
+/// Who claims and listens, unless a trial says otherwise.
+pub(super) const WORKER: &str = "suite";
+
 pub(super) const LEASE: Duration = Duration::from_secs(600);
 /// Trials wait until a lease of this length expires. It lasts for a few calls on a busy machine.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
@@ -61,7 +64,7 @@ impl Client {
     }
 
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
-        self.claim_as("suite", limit, wants).await
+        self.claim_as(WORKER, limit, wants).await
     }
 
     /// Claims at most `limit` jobs, and checks the rules that hold for every claim.
@@ -129,7 +132,7 @@ impl Client {
         queue: &QueueName,
         lease_for: Duration,
     ) -> TrialResult<LeasedJob> {
-        self.lease_one_as("suite", queue, lease_for).await
+        self.lease_one_as(WORKER, queue, lease_for).await
     }
 
     /// Leases the only due job of a queue for the runner with this name.

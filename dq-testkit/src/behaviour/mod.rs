@@ -39,6 +39,7 @@ mod detach;
 mod due;
 mod exit;
 mod failure;
+mod flow;
 mod forecast;
 mod history;
 mod ids;
@@ -84,6 +85,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         browse::TRIALS,
         dead::TRIALS,
         pause::TRIALS,
+        flow::TRIALS,
         again::TRIALS,
         detach::TRIALS,
         reasons::TRIALS,

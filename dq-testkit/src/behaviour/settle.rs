@@ -41,6 +41,9 @@ async fn retry_snooze_and_next_step_wait_for_their_due_time(store: TrialStore) -
     if store.capabilities().again {
         verdicts.push((next_step(SOON, "next"), 0));
     }
+    if store.capabilities().flow {
+        verdicts.push((Verdict::Throttle(SOON.into()), 0));
+    }
     for (verdict, attempts) in verdicts {
         let queue = store.queue();
         let leased = store.start(&queue).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dq_core::{Due, Hint, OnConflict, Operation, Rescheduled, Timestamp, Wakeups};
 use futures_util::FutureExt as _;
 
+use super::client::WORKER;
 use super::failure::{Failure, TrialResult, ensure, ensure_matches};
 use super::store::{LATER, TrialStore};
 use super::trial::topic;
@@ -24,7 +25,7 @@ topic! { "wake":
 const HINT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for a hint for `due` or earlier. Later times may be old hints.
-async fn hint(wakeups: &mut Wakeups, due: Timestamp, why: &str) -> TrialResult {
+pub(super) async fn hint(wakeups: &mut Wakeups, due: Timestamp, why: &str) -> TrialResult {
     let wait = async {
         loop {
             let Hint { due: hinted } = wakeups.next().await;
@@ -39,7 +40,7 @@ async fn hint(wakeups: &mut Wakeups, due: Timestamp, why: &str) -> TrialResult {
 }
 
 async fn listen(store: &TrialStore, queues: &[dq_core::QueueName]) -> TrialResult<Wakeups> {
-    Ok(store.backend().listen(queues).await?)
+    Ok(store.backend().listen(queues, WORKER).await?)
 }
 
 async fn first_job_wakes_a_listener(store: TrialStore) -> TrialResult {

@@ -161,7 +161,7 @@ fn verdict(verdict: &Verdict, now: Timestamp) -> ObservedVerdict {
         Verdict::Skip { .. } => ObservedVerdict::Skip,
         Verdict::Retry { due, .. } => ObservedVerdict::Retry(at(due)),
         Verdict::Again { due, payload } => ObservedVerdict::Again(at(due), payload.clone()),
-        Verdict::Snooze(due) => ObservedVerdict::Snooze(at(due)),
+        Verdict::Snooze(due) | Verdict::Throttle(due) => ObservedVerdict::Snooze(at(due)),
         Verdict::Dead { .. } => ObservedVerdict::Dead,
         Verdict::Release { .. } => ObservedVerdict::Release,
         _ => ObservedVerdict::Done,

@@ -108,6 +108,7 @@ impl HandlerRun {
     /// | `skipped` | had nothing to do |
     /// | `retry` | failed; the job runs again after its backoff |
     /// | `snoozed` | postponed the job |
+    /// | `throttled` | postponed the job, and all others of the queue |
     /// | `again` | gave the job its next step |
     /// | `dead` | rejected the job, failed for the last time or asked for a step after the last, or the payload did not decode |
     #[must_use]
@@ -117,6 +118,7 @@ impl HandlerRun {
             Verdict::Skip { .. } => "skipped",
             Verdict::Retry { .. } => "retry",
             Verdict::Snooze(_) => "snoozed",
+            Verdict::Throttle(_) => "throttled",
             Verdict::Again { .. } => "again",
             Verdict::Dead { .. } => "dead",
             // A later version's variant. A released job has no finished run.

@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{
     Backend, BrowseParams, Capabilities, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due,
-    Entropy, FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob,
-    OnRunning, Operation, Order, QueueName, Renewal, Reschedule, Result, Settlement, SystemClock,
-    Target, Timestamp, Verdict, VirtualClock, Want,
+    Entropy, FencingToken, Flow, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob,
+    NewJob, OnRunning, Operation, Order, QueueName, Rate, Renewal, Reschedule, Result, Settlement,
+    SystemClock, Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
 use super::rounded::Rounded;
-use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
+use super::step::{DueTime, Ending, FlowSpec, JobChoice, JobSpec, KEYS, QUEUES, Step};
 use crate::behaviour::{Failure, TrialResult};
 
 /// Jobs per page. Small, so that most listings have several pages.
@@ -160,6 +160,19 @@ impl Comparison {
                     true => Operation::Pause { queue },
                     false => Operation::Resume { queue },
                 };
+                self.operate(&place, operation).await?;
+            }
+            Step::Flow(..) | Step::Unlimit(_) if !self.offered.flow => {}
+            Step::Flow(number, overrides, spec) => {
+                let (queue, flow) = (&queue(*number), self.flow(spec));
+                let operation = match overrides {
+                    true => Operation::OverrideFlow { queue, flow: Some(flow) },
+                    false => Operation::DeclareFlow { queue, flow },
+                };
+                self.operate(&place, operation).await?;
+            }
+            Step::Unlimit(number) => {
+                let operation = Operation::OverrideFlow { queue: &queue(*number), flow: None };
                 self.operate(&place, operation).await?;
             }
             Step::Purge(number) => {
@@ -343,7 +356,10 @@ impl Comparison {
                 due: self.due(due),
                 payload: Bytes::from(vec![b'a'; payload.into()]),
             },
-            Ending::Snooze(due) | Ending::Again(due, _) => Verdict::Snooze(self.due(due)),
+            Ending::Throttle(due) if self.offered.flow => Verdict::Throttle(self.due(due)),
+            Ending::Snooze(due) | Ending::Throttle(due) | Ending::Again(due, _) => {
+                Verdict::Snooze(self.due(due))
+            }
             Ending::Dead(failed) => {
                 Verdict::Dead { reason: DeadReason::new(DeadKind::Exhausted, "model"), failed }
             }
@@ -364,6 +380,16 @@ impl Comparison {
             job.remember = self.duration(spec.remember);
         }
         job.on_conflict(spec.on_conflict)
+    }
+
+    fn flow(&self, spec: &FlowSpec) -> Flow {
+        let mut flow = Flow::UNLIMITED;
+        flow.max_running = spec.max_running;
+        flow.rate = spec.rate.map(|(jobs, per, burst)| {
+            let rate = Rate::new(jobs, self.duration(per)).and_then(|rate| rate.burst(burst));
+            rate.expect("a valid rate")
+        });
+        flow
     }
 
     fn due(&self, due: DueTime) -> Due {

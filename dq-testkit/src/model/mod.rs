@@ -17,7 +17,7 @@ use dq_core::{Backend, VirtualClock};
 
 #[cfg(feature = "proptest")]
 pub use random::steps;
-pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
+pub use step::{DueTime, Ending, FlowSpec, JobChoice, JobSpec, Step};
 
 use self::comparison::{Clocks, Comparison};
 use crate::behaviour::TrialResult;

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
+use super::step::{DueTime, Ending, FlowSpec, JobChoice, JobSpec, KEYS, QUEUES, Step};
 
 /// Generates sequences of up to `max_steps` steps.
 pub fn steps(max_steps: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -31,6 +31,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (queue.clone(), option::of(any::<usize>()))
             .prop_map(|(queue, job)| Step::Remove(queue, job)),
         2 => (queue.clone(), any::<bool>()).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
+        2 => (queue.clone(), any::<bool>(), flow())
+            .prop_map(|(queue, overrides, flow)| Step::Flow(queue, overrides, flow)),
+        1 => queue.clone().prop_map(Step::Unlimit),
         1 => queue.prop_map(Step::Purge),
         6 => (0..60_u16).prop_map(Step::Wait),
         1 => (1..60_u16).prop_map(Step::SetBack),
@@ -49,6 +52,12 @@ fn job_spec() -> impl Strategy<Value = JobSpec> {
     (keyed, remember, due_time()).prop_map(|((queue, key, on_conflict, detach), remember, due)| {
         JobSpec { queue, key, on_conflict, detach, remember, due }
     })
+}
+
+fn flow() -> impl Strategy<Value = FlowSpec> {
+    let rate = (1..4_u32, 1..24_u16, 1..4_u32);
+    (option::of(1..4_u32), option::of(rate))
+        .prop_map(|(max_running, rate)| FlowSpec { max_running, rate })
 }
 
 fn due_time() -> impl Strategy<Value = DueTime> {
@@ -73,6 +82,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         1 => Just(Ending::Skip),
         3 => due_time().prop_map(Ending::Retry),
         2 => due_time().prop_map(Ending::Snooze),
+        1 => due_time().prop_map(Ending::Throttle),
         2 => (due_time(), any::<u8>()).prop_map(|(due, payload)| Ending::Again(due, payload)),
         3 => any::<bool>().prop_map(Ending::Dead),
         2 => any::<bool>().prop_map(Ending::Release),

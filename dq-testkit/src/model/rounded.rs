@@ -76,6 +76,7 @@ impl Rounded for JobView {
 impl Rounded for QueueStats {
     fn round(&mut self, round: &dyn Fn(&mut Timestamp)) {
         self.next_due.iter_mut().for_each(round);
+        self.flow.opens_at.iter_mut().for_each(round);
     }
 }
 

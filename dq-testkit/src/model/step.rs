@@ -39,6 +39,10 @@ pub enum Step {
     Remove(u8, Option<usize>),
     /// Pauses (`true`) or resumes a queue.
     Pause(u8, bool),
+    /// Declares a queue's limits (`false`), or overrides them (`true`).
+    Flow(u8, bool, FlowSpec),
+    /// Removes the override of a queue's limits.
+    Unlimit(u8),
     /// Purges a queue.
     Purge(u8),
     /// Advances the clock by milliseconds.
@@ -62,6 +66,15 @@ pub struct JobSpec {
     pub remember: u16,
     /// Its due time.
     pub due: DueTime,
+}
+
+/// Limits of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowSpec {
+    /// Maximum number of running jobs.
+    pub max_running: Option<u32>,
+    /// Jobs, the time in milliseconds, and the burst.
+    pub rate: Option<(u32, u16, u32)>,
 }
 
 /// A due time.
@@ -95,6 +108,8 @@ pub enum Ending {
     Retry(DueTime),
     /// The job is postponed without counting an attempt.
     Snooze(DueTime),
+    /// The same, and the queue is closed until then.
+    Throttle(DueTime),
     /// The job is dead; the flag says whether a failed attempt counts.
     Dead(bool),
     /// The next step is due at this time, with this number as payload.

@@ -8,6 +8,7 @@ use dq_testkit::trace::Promise;
 use super::jobs::*;
 use super::layers::*;
 use super::leases::*;
+use super::limits::*;
 use super::operators::*;
 use super::subject::{AddDefect, Opened, process};
 use super::views::*;
@@ -150,8 +151,28 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     broken(
         "loses every hint",
         LosesHints::over,
-        &["wake/first_job_wakes_a_listener", "wake/hint_is_kept_until_it_is_received"],
+        &[
+            "wake/first_job_wakes_a_listener",
+            "wake/hint_is_kept_until_it_is_received",
+            "flow/room_wakes_a_worker",
+            "flow/raised_limit_wakes_a_worker",
+        ],
     ),
+    broken(
+        "runs one job more than the limit",
+        RunsOneTooMany::over,
+        &[
+            "flow/limit_bounds_the_running_jobs",
+            "flow/clients_share_a_limit",
+            "flow/concurrent_claims_keep_the_limit",
+        ],
+    ),
+    broken(
+        "forgets overridden limits",
+        ForgetsOverrides::over,
+        &["flow/override_stands_in_for_the_declaration"],
+    ),
+    broken("throttles only the job", ThrottlesOneJob::over, &["flow/throttle_closes_the_queue"]),
     broken(
         "reports running jobs as moved",
         ReportsRunningAsMoved::over,

@@ -6,6 +6,7 @@ mod layers;
 mod backends;
 mod jobs;
 mod leases;
+mod limits;
 #[cfg(feature = "proptest")]
 mod model;
 mod operators;

@@ -51,7 +51,7 @@ layer!(ReportsPurgesAsComplete, {
 });
 
 layer!(LosesHints, {
-    async fn listen(&self, _: &[QueueName]) -> Result<Wakeups> {
+    async fn listen(&self, _: &[QueueName], _: &str) -> Result<Wakeups> {
         Ok(Wakeups::new().0)
     }
 });
