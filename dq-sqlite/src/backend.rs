@@ -165,7 +165,7 @@ impl SqliteBackend {
         Ok(guard.into_claimed())
     }
 
-    async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,
         query: impl FnOnce(ReadTx<'_>) -> StoreResult<T> + Send + 'static,
@@ -217,9 +217,9 @@ impl Backend for SqliteBackend {
         self.batch("reschedule", Access::Write, changes.to_vec(), |_| 0, schedule::reschedule).await
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+    async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups> {
         self.writer.ensure_open("listen")?;
-        let wakeups = self.shared.listeners.listen(queues);
+        let wakeups = self.shared.listeners.listen(queues, worker);
         // Fails only if the writer has ended.
         let _ = self.writer.messages.send(WriterMessage::ListenerAdded);
         Ok(wakeups)

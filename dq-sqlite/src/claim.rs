@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 
+use dq_core::machine::Room;
 use dq_core::{
     Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Verdict,
     Want,
@@ -40,15 +41,40 @@ pub(crate) fn claim(
             // Paused after the plan was made.
             None
         } else {
-            lease_due(tx, *queue_id, want, max, worker, &mut claimed)?;
+            lease_in_limits(tx, *queue_id, want, max, worker, &mut claimed)?;
             tx.earliest_due(*queue_id)?
         };
-        next_due = earlier(next_due, queue_next_due);
+        if let Some(due) = queue_next_due {
+            next_due = earlier(next_due, tx.opens_at(*queue_id, due)?);
+        }
     }
     let queue_ids: HashSet<i64> = plan.claimable.iter().map(|queue| queue.queue_id).collect();
     let next_expiry = tx.next_expiry(|id| queue_ids.contains(&id))?;
     claimed.next_due = earlier(next_due, next_expiry);
     Ok(claimed)
+}
+
+/// Leases up to `max` due jobs of one queue, within its limits.
+fn lease_in_limits(
+    tx: &mut WriteTx<'_>,
+    queue_id: i64,
+    want: &Want,
+    max: usize,
+    worker: &str,
+    claimed: &mut Claimed,
+) -> StoreResult<()> {
+    let Some(mut gate) = tx.gate(queue_id)? else {
+        return lease_due(tx, queue_id, want, max, worker, claimed);
+    };
+    let Room::Jobs(jobs) = tx.room(queue_id, &gate)? else { return Ok(()) };
+    let before = claimed.jobs.len();
+    lease_due(tx, queue_id, want, max.min(want.starting).min(jobs), worker, claimed)?;
+    let started = claimed.jobs.len() - before;
+    if started > 0 && gate.flow().rate.is_some() {
+        gate.start(started, tx.now);
+        tx.save_gate(queue_id, &gate)?;
+    }
+    Ok(())
 }
 
 /// Leases up to `max` due jobs of one queue. Jobs with invalid rows become dead as

@@ -54,11 +54,12 @@ impl ReadTx<'_> {
             let Some((queue_id, due)) = first_job else {
                 continue;
             };
-            if due <= self.now && want.max > 0 && limit > 0 {
+            let wants_now = due <= self.now && want.max > 0 && limit > 0;
+            if wants_now && self.has_room(queue_id)? {
                 let want = want.clone();
                 claimable.push(ClaimableQueue { want, queue_id, earliest_due: due });
             } else {
-                next_due = earlier(next_due, Some(due));
+                next_due = earlier(next_due, self.opens_at(queue_id, due)?);
             }
         }
         let clock_was_set_back = granted > self.now.as_millis();

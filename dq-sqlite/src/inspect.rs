@@ -47,6 +47,9 @@ impl ReadTx<'_> {
         };
         let now = self.now.as_millis();
         stats.paused = paused;
+        if let Some(gate) = self.gate(queue_id)? {
+            stats.flow = gate.state(self.now);
+        }
         stats.totals = Some(totals);
         let expired = leases.expired.get(&queue_id).map_or(&[][..], Vec::as_slice);
         stats.ready = self.count_waiting(queue_id, expired, i64::MIN..now + 1)?;

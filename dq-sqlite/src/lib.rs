@@ -54,6 +54,7 @@ mod ended_jobs;
 mod error;
 #[cfg(test)]
 mod fixture;
+mod gate;
 mod inspect;
 mod listings;
 mod maintenance;

@@ -40,6 +40,9 @@ impl SqliteBackend {
                 affected
             }
             Operation::Purge { queue } => return self.purge(queue).await,
+            Operation::DeclareFlow { .. } | Operation::OverrideFlow { .. } => {
+                return self.set_flow(operation).await;
+            }
             operation => {
                 let error = StoreError::unsupported(&operation);
                 return Err(error.into_error("operate", &self.shared.config.path));
@@ -183,6 +186,9 @@ fn write_paused(tx: &mut WriteTx<'_>, queue: &QueueName, paused: bool) -> StoreR
     let Some(queue_id) = queue_id else {
         return Ok(0);
     };
+    if !paused {
+        tx.open_queue(queue_id)?;
+    }
     tx.mark_changed(queue_id);
     Ok(tx.execute(&tx.statements.pause_queue, [queue_id, i64::from(paused)])? as u64)
 }

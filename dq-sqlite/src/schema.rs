@@ -17,7 +17,8 @@ use crate::error::{StoreError, StoreResult};
 
 /// A migration that older versions cannot live with also raises `min_writer` or `min_reader`. A
 /// released migration never changes.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/1_tables.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("schema/1_tables.sql"), include_str!("schema/2_flow.sql")];
 
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -138,15 +139,15 @@ mod tests {
         let mut conn = Connection::open_in_memory().unwrap();
         ensure(&mut conn, "dq_").unwrap();
         let addition = "ALTER TABLE {p}job ADD COLUMN later INTEGER";
-        migrate(&mut conn, "dq_", &[MIGRATIONS[0], addition]).unwrap();
+        migrate(&mut conn, "dq_", &[&MIGRATIONS[..], &[addition]].concat()).unwrap();
         conn.execute_batch("SELECT later FROM dq_job").unwrap();
         ensure(&mut conn, "dq_").unwrap();
-        assert_eq!(supported_version(&conn, "dq_").unwrap(), 2);
-        let change = "UPDATE {p}meta SET min_writer = 3";
-        migrate(&mut conn, "dq_", &[MIGRATIONS[0], addition, change]).unwrap();
+        assert_eq!(supported_version(&conn, "dq_").unwrap(), VERSION + 1);
+        let change = "UPDATE {p}meta SET min_writer = 4";
+        migrate(&mut conn, "dq_", &[&MIGRATIONS[..], &[addition, change]].concat()).unwrap();
         let error = ensure(&mut conn, "dq_").unwrap_err();
         assert_eq!(error.kind, ErrorKind::Incompatible);
-        assert!(error.message.contains("version 3"), "{}", error.message);
+        assert!(error.message.contains("version 4"), "{}", error.message);
     }
 
     #[test]

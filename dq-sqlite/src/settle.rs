@@ -14,6 +14,7 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         // The handler may have ended the job itself, and so added to the history.
         if let (Some(queue_id), Some(limit)) = (tx.find_queue(queue)?, tx.history.get(queue)) {
             tx.ended().set_limit(queue_id, limit);
+            tx.note_room(queue_id)?;
         }
         return Ok(Settled::LostLease);
     };
@@ -28,6 +29,11 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
             requeue(tx, queue_id, seq, &lease, due.resolve(tx.now), Some(error))?;
         }
         Verdict::Snooze(due) => requeue(tx, queue_id, seq, &lease, due.resolve(tx.now), None)?,
+        Verdict::Throttle(due) => {
+            let due = due.resolve(tx.now);
+            tx.close_queue(queue_id, due)?;
+            requeue(tx, queue_id, seq, &lease, due, None)?;
+        }
         Verdict::Again { due, payload } => {
             tx.note_run(seq, &lease, None)?;
             tx.clear_error(seq)?;
@@ -43,9 +49,13 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         // A delivery counts only if the handler started. The lease was not lost.
         Verdict::Release { started } => {
             tx.release_job(queue_id, seq, &lease, i64::from(*started), 0)?;
+            if !started {
+                tx.give_back(queue_id)?;
+            }
         }
         verdict => return Err(StoreError::unsupported(verdict)),
     }
+    tx.note_room(queue_id)?;
     Ok(Settled::Accepted)
 }
 

@@ -78,6 +78,14 @@ statements! {
     queue_names = "SELECT name, q FROM {p}queue ORDER BY name";
     newest_queue = "SELECT name, q FROM {p}queue ORDER BY q DESC LIMIT 1";
 
+    // Limits.
+    gate = "SELECT declared, overriding, used, closed_until FROM {p}flow WHERE q = ?1";
+    save_gate = "INSERT INTO {p}flow (q, declared, overriding, used, closed_until) \
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (q) DO UPDATE SET declared = excluded.declared, \
+        overriding = excluded.overriding, used = excluded.used, \
+        closed_until = excluded.closed_until";
+    count_leases_of = "SELECT count(*) FROM {p}lease WHERE q = ?1 AND until > ?2";
+
     // Live jobs.
     /// One row of plain values: for an INSERT … SELECT that a constraint can abort, SQLite keeps a
     /// statement journal, which costs a quarter of the throughput.

@@ -142,6 +142,12 @@ impl<'c> WriteTx<'c> {
         self.buffered.changed.entry(queue_id).or_default();
     }
 
+    /// Wakes the queue's listeners if a job waits.
+    pub(crate) fn wake_if_waiting(&mut self, queue_id: i64) {
+        let added = self.buffered.changed.entry(queue_id).or_default();
+        *added = earlier(*added, Some(Timestamp::from_millis(i64::MIN)));
+    }
+
     pub(crate) fn totals(&mut self, queue_id: i64) -> &mut Totals {
         self.buffered.totals.entry(queue_id).or_default()
     }

@@ -18,6 +18,7 @@ use crate::config::SqliteConfig;
 use crate::connection::{self, OpenMode, data_version};
 use crate::error::{StoreError, StoreResult};
 use crate::maintenance;
+use crate::reader::ReadTx;
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 use crate::store_file::StoreFile;
@@ -378,9 +379,17 @@ impl Writer {
 fn notify_all(shared: &StoreShared, conn: &Connection) -> StoreResult<()> {
     let names = shared.listeners.queues();
     let queues = shared.find_queues(conn, names.iter())?;
-    queues.for_each_waiting(conn, &shared.statements, |position, _, due| {
-        shared.listeners.wake(&names[position], due);
-    })
+    let mut waiting = Vec::new();
+    queues.for_each_waiting(conn, &shared.statements, |position, queue_id, due| {
+        waiting.push((position, queue_id, due));
+    })?;
+    let reading = ReadTx::new(conn, shared);
+    for (position, queue_id, due) in waiting {
+        if let Some(due) = reading.opens_at(queue_id, due)? {
+            shared.listeners.wake(&names[position], due);
+        }
+    }
+    Ok(())
 }
 
 /// Runs pending tasks until the first failure: a full disk makes SQLite roll back the whole

@@ -23,7 +23,7 @@ async fn hint_within(timeout: Duration, wakeups: &mut Wakeups) -> Option<Hint> {
 #[tokio::test]
 async fn a_job_that_replaces_another_of_its_transaction_wakes_listeners() {
     let (fixture, backend) = open_store().await;
-    let mut wakeups = backend.listen(&[queue()]).await.unwrap();
+    let mut wakeups = backend.listen(&[queue()], "test").await.unwrap();
     let first = fixture.keyed("k", SECOND);
     let second = fixture.keyed("k", 2 * SECOND).on_conflict(OnConflict::Replace);
     let scheduled = backend.schedule(vec![first, second]).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_commit_of_others_wakes_listeners_even_if_the_transaction_that_detects
     let (fixture, backend) = open_store().await;
     let backend = Arc::new(backend);
     fixture.reject_payload("poison");
-    let mut wakeups = backend.listen(&[queue()]).await.unwrap();
+    let mut wakeups = backend.listen(&[queue()], "test").await.unwrap();
     // The listener hears of the trigger's commit; afterwards no hint is outstanding.
     let _ = backend.schedule(vec![fixture.job(3 * SECOND)]).await.unwrap();
     while hint_within(SECOND, &mut wakeups).await.is_some() {}

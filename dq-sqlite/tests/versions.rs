@@ -12,7 +12,7 @@ use dq_sqlite::rusqlite::TransactionBehavior;
 
 fn assert_outdated(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
-    assert!(error.message().contains("version 2 of"), "{error}");
+    assert!(error.message().contains("version 3 of"), "{error}");
     assert!(error.remedy_text().unwrap().contains("upgrade dq-sqlite"), "{error}");
 }
 
@@ -21,15 +21,16 @@ async fn processes_use_tables_to_which_a_later_version_adds_as_before() {
     let fixture = Fixture::new();
     let running = fixture.open().await;
     full_life(&fixture, &running).await;
-    for table in ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner"]
+    for table in
+        ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner", "flow"]
     {
         let column = "later INTEGER NOT NULL DEFAULT 1";
         fixture.execute(&format!("ALTER TABLE dq_{table} ADD COLUMN {column}"));
     }
-    fixture.execute("CREATE TABLE dq_later (x); UPDATE dq_meta SET version = 2");
+    fixture.execute("CREATE TABLE dq_later (x); UPDATE dq_meta SET version = 3");
     full_life(&fixture, &running).await;
     let started = fixture.open().await;
-    assert_eq!(fixture.integer("SELECT version FROM dq_meta"), 2, "is not changed back");
+    assert_eq!(fixture.integer("SELECT version FROM dq_meta"), 3, "is not changed back");
     full_life(&fixture, &started).await;
 }
 
@@ -61,7 +62,7 @@ async fn a_version_that_may_not_write_or_read_is_refused_at_connecting() {
     for minimum in ["min_writer", "min_reader"] {
         let fixture = Fixture::new();
         fixture.open().await.close().await.unwrap();
-        fixture.execute(&format!("UPDATE dq_meta SET version = 2, {minimum} = 2"));
+        fixture.execute(&format!("UPDATE dq_meta SET version = 3, {minimum} = 3"));
         assert_outdated(&fixture.open_error(&fixture.config()).await);
     }
 }
@@ -72,7 +73,7 @@ async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
     let backend = Arc::new(backend);
     let _ = backend.schedule((0..3).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let leased = claim(&*backend, 2).await.jobs;
-    fixture.execute("UPDATE dq_meta SET version = 2, min_writer = 2");
+    fixture.execute("UPDATE dq_meta SET version = 3, min_writer = 3");
 
     assert_outdated(&backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap_err());
     assert_outdated(&common::try_claim(&*backend, 1).await.unwrap_err());
@@ -110,7 +111,7 @@ async fn a_refused_call_does_not_fail_a_settlement_of_the_same_transaction() {
     let backend = Arc::new(backend);
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&*backend, 1).await.jobs.remove(0);
-    fixture.execute("UPDATE dq_meta SET version = 2, min_writer = 2");
+    fixture.execute("UPDATE dq_meta SET version = 3, min_writer = 3");
     let lock = common::WriteLock::acquire(&fixture);
     let mut refused = Vec::new();
     for _ in 0..2 {
@@ -135,7 +136,7 @@ async fn a_running_process_that_may_not_read_any_more_is_refused_and_still_settl
     let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
-    fixture.execute("UPDATE dq_meta SET version = 2, min_writer = 2, min_reader = 2");
+    fixture.execute("UPDATE dq_meta SET version = 3, min_writer = 3, min_reader = 3");
     assert_outdated(&backend.stats(&[queue()]).await.unwrap_err());
     assert_kind(backend.get(&JobRef::new(queue(), leased.job.id)).await, ErrorKind::Incompatible);
     settle(&backend, &leased, Verdict::Done).await;
@@ -146,7 +147,7 @@ async fn a_running_process_that_may_not_write_any_more_settles_after_a_failed_co
     let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
-    fixture.execute("UPDATE dq_meta SET version = 2, min_writer = 2");
+    fixture.execute("UPDATE dq_meta SET version = 3, min_writer = 3");
     common::fail_commits(&fixture, "DELETE ON dq_lease");
     let settlement = Settlement::new(leased.lease(), Verdict::Done);
     assert_kind(backend.settle(&[settlement]).await, ErrorKind::OutcomeUnknown);

@@ -1,0 +1,154 @@
+//! Queues with limits: reads and writes their gates.
+
+use dq_core::machine::{Gate, Room};
+use dq_core::{Flow, OperateReport, Operation, QueueName, RateState, Result, Timestamp};
+use rusqlite::types::Type;
+use rusqlite::{Error, params};
+
+use crate::backend::SqliteBackend;
+use crate::error::StoreResult;
+use crate::reader::ReadTx;
+use crate::task::{Access, Weight};
+use crate::write_tx::WriteTx;
+
+impl ReadTx<'_> {
+    /// Returns `None` if the queue has had no limit.
+    pub(crate) fn gate(self, queue_id: i64) -> StoreResult<Option<Gate>> {
+        self.find(&self.statements.gate, [queue_id], |row| {
+            let flow = |column, text: &str| {
+                let invalid = |error| Error::FromSqlConversionFailure(column, Type::Text, error);
+                serde_json::from_str::<Flow>(text).map_err(|error| invalid(error.into()))
+            };
+            let overriding: Option<String> = row.get(1)?;
+            Ok(Gate {
+                declared: flow(0, &row.get::<_, String>(0)?)?,
+                overriding: overriding.map(|text| flow(1, &text)).transpose()?,
+                rate: RateState(row.get(2)?),
+                closed_until: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_millis),
+            })
+        })
+    }
+
+    /// Returns how many jobs may start now.
+    pub(crate) fn room(self, queue_id: i64, gate: &Gate) -> StoreResult<Room> {
+        Ok(gate.room(self.running(queue_id)?, self.now))
+    }
+
+    fn running(self, queue_id: i64) -> StoreResult<usize> {
+        let held = [queue_id, self.now.as_millis()];
+        let running: u32 = self.one(&self.statements.count_leases_of, held, |row| row.get(0))?;
+        Ok(running as usize)
+    }
+
+    /// Returns whether a job may start now.
+    pub(crate) fn has_room(self, queue_id: i64) -> StoreResult<bool> {
+        Ok(match self.gate(queue_id)? {
+            Some(gate) => matches!(self.room(queue_id, &gate)?, Room::Jobs(_)),
+            None => true,
+        })
+    }
+
+    /// Returns when a waiting job that is due at `due` may start, as far as that depends on time.
+    pub(crate) fn opens_at(self, queue_id: i64, due: Timestamp) -> StoreResult<Option<Timestamp>> {
+        let Some(gate) = self.gate(queue_id)? else { return Ok(Some(due)) };
+        Ok(match self.room(queue_id, &gate)? {
+            Room::Jobs(_) => Some(due),
+            Room::Full => None,
+            Room::Until(opens_at) => Some(due.max(opens_at)),
+        })
+    }
+}
+
+impl WriteTx<'_> {
+    pub(crate) fn save_gate(&self, queue_id: i64, gate: &Gate) -> StoreResult<()> {
+        let json = |flow: &Flow| serde_json::to_string(flow).expect("limits are valid JSON");
+        let closed_until = gate.closed_until.map(Timestamp::as_millis);
+        let (declared, overriding) = (json(&gate.declared), gate.overriding.as_ref().map(json));
+        let values = params![queue_id, declared, overriding, gate.rate.0, closed_until];
+        self.execute(&self.statements.save_gate, values)?;
+        Ok(())
+    }
+
+    /// Closes the queue until this time.
+    pub(crate) fn close_queue(&self, queue_id: i64, until: Timestamp) -> StoreResult<()> {
+        let mut gate = self.gate(queue_id)?.unwrap_or_default();
+        gate.close_until(until);
+        self.save_gate(queue_id, &gate)
+    }
+
+    /// Opens a queue that a handler has closed.
+    pub(crate) fn open_queue(&self, queue_id: i64) -> StoreResult<()> {
+        if let Some(gate) = self.gate(queue_id)?.filter(|gate| gate.closed_until.is_some()) {
+            self.save_gate(queue_id, &Gate { closed_until: None, ..gate })?;
+        }
+        Ok(())
+    }
+
+    /// Takes back the start of a job that did not run.
+    pub(crate) fn give_back(&self, queue_id: i64) -> StoreResult<()> {
+        if let Some(mut gate) = self.gate(queue_id)?.filter(|gate| gate.flow().rate.is_some()) {
+            gate.give_back(self.now);
+            self.save_gate(queue_id, &gate)?;
+        }
+        Ok(())
+    }
+
+    /// After a lease has ended: wakes listeners if the queue was full.
+    pub(crate) fn note_room(&mut self, queue_id: i64) -> StoreResult<()> {
+        let Some(gate) = self.gate(queue_id)? else { return Ok(()) };
+        if gate.room(self.running(queue_id)? + 1, self.now) == Room::Full {
+            self.wake_if_waiting(queue_id);
+        }
+        Ok(())
+    }
+}
+
+impl SqliteBackend {
+    /// Declares or overrides limits. Without a change, takes no write lock.
+    pub(crate) async fn set_flow(&self, operation: Operation<'_>) -> Result<OperateReport> {
+        let queue = operation.queue().clone();
+        let change = match operation {
+            Operation::OverrideFlow { flow, .. } => Change::Override(flow),
+            Operation::DeclareFlow { flow, .. } => Change::Declare(flow),
+            _ => return Ok(OperateReport::default()),
+        };
+        let name = queue.clone();
+        let unchanged = move |tx: ReadTx<'_>| {
+            let gate = tx.find_queue(&name)?.map(|queue_id| tx.gate(queue_id)).transpose()?;
+            Ok(change.applied(gate.flatten().unwrap_or_default()).is_none())
+        };
+        if self.read("limit", unchanged).await? {
+            return Ok(OperateReport::default());
+        }
+        let name = queue.clone();
+        let write = move |tx: &mut WriteTx<'_>| write_flow(tx, &name, change);
+        let affected = self.writer.submit("limit", Access::Write, Weight::ONE, write).await?;
+        self.shared.listeners.wake(&queue, self.shared.clock.now());
+        Ok(OperateReport::new(affected))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Declare(Flow),
+    Override(Option<Flow>),
+}
+
+impl Change {
+    /// Returns the changed gate; `None` if it stays the same.
+    fn applied(self, gate: Gate) -> Option<Gate> {
+        let changed = match self {
+            Self::Declare(declared) => Gate { declared, ..gate },
+            Self::Override(overriding) => Gate { overriding, ..gate },
+        };
+        (changed != gate).then_some(changed)
+    }
+}
+
+fn write_flow(tx: &mut WriteTx<'_>, queue: &QueueName, change: Change) -> StoreResult<u64> {
+    let queue_id = tx.find_or_add_queue(queue)?;
+    let Some(gate) = change.applied(tx.gate(queue_id)?.unwrap_or_default()) else { return Ok(0) };
+    tx.save_gate(queue_id, &gate)?;
+    tx.mark_changed(queue_id);
+    Ok(1)
+}
