@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
-use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Target, Timestamp};
+use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Rate, Target, Timestamp};
 use dq_ops::{JobFilter, parse_due, parse_duration, parse_target, parse_timestamp};
 use serde::de::DeserializeOwned;
 
@@ -95,6 +95,8 @@ pub(crate) enum Command {
         #[arg(value_parser = queue)]
         queue: QueueName,
     },
+    /// Limit a queue in all processes, in place of the limits that its runners declare.
+    Limit(LimitArgs),
     /// Delete all jobs of a queue, except running jobs.
     Purge {
         #[arg(value_parser = queue)]
@@ -490,6 +492,48 @@ fn by<T>(
     parse: impl Fn(&str) -> dq_core::Result<T> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| parse(text).map_err(|error| refused(&error))
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LimitArgs {
+    #[arg(value_parser = queue)]
+    pub(crate) queue: QueueName,
+    /// How many jobs run at once, or "none" for no limit; without it, as before.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = max_running,
+        required_unless_present_any = ["rate", "clear"]
+    )]
+    pub(crate) max_running: Option<OrNone<u32>>,
+    /// How fast jobs start, such as "10/1s" or "10/1s burst 20", or "none"; without it, as before.
+    #[arg(long, value_parser = rate)]
+    pub(crate) rate: Option<OrNone<Rate>>,
+    /// Let the limits count again that the runners declare.
+    #[arg(long, conflicts_with_all = ["max_running", "rate"])]
+    pub(crate) clear: bool,
+}
+
+/// A limit, or `none`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OrNone<T>(pub(crate) Option<T>);
+
+fn max_running(text: &str) -> Result<OrNone<u32>, String> {
+    match text {
+        "none" => Ok(OrNone(None)),
+        "0" => Err("it must be at least 1; to stop the queue, use `dq pause`".to_owned()),
+        _ => text
+            .parse()
+            .map(|max| OrNone(Some(max)))
+            .map_err(|_| "it is not a whole number or \"none\"".to_owned()),
+    }
+}
+
+fn rate(text: &str) -> Result<OrNone<Rate>, String> {
+    match text {
+        "none" => Ok(OrNone(None)),
+        _ => by(|text: &str| text.parse::<Rate>())(text).map(|rate| OrNone(Some(rate))),
+    }
 }
 
 fn queue(text: &str) -> Result<QueueName, String> {

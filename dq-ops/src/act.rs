@@ -171,7 +171,7 @@ impl Session {
         self.audited("purge", queue, None, |report| report.changed, purge).await
     }
 
-    async fn require_known(&self, queue: &QueueName) -> Result<()> {
+    pub(crate) async fn require_known(&self, queue: &QueueName) -> Result<()> {
         let dq = self.ops.dq();
         if dq.is_configured(queue) {
             return Ok(());

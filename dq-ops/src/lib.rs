@@ -39,6 +39,7 @@ mod import;
 mod input;
 mod jobs;
 pub mod json;
+mod limits;
 mod objective;
 pub mod openapi;
 mod ops;
@@ -71,6 +72,7 @@ pub use input::{
     parse_due, parse_duration, parse_queue, parse_schedule, parse_target, parse_timestamp,
 };
 pub use jobs::{DeadView, EndedView, JobDetail, JobPage, JobQuery, JobSummary};
+pub use limits::{LimitChange, LimitsView};
 pub use objective::ObjectiveView;
 pub use ops::{Ops, OpsBuilder, Session};
 pub use overview::{Overview, QueueSummary};

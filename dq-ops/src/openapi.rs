@@ -97,6 +97,12 @@ texts! {
     /// A cron expression: minute, hour, day of month, month and day of week.
     CronExpression { .format(custom("cron")).examples(["30 2 * * MON-FRI"]) }
 
+    /// How fast jobs start: a number, a time, and how many start at once after an idle time.
+    Rate {
+        .pattern(Some("^(?:[1-9][0-9]{0,3}|10000)/[1-9][smh](?: burst (?:[1-9][0-9]{0,3}|10000))?$"))
+        .examples(["10/1s", "100/1m burst 5"])
+    }
+
     /// An IANA time zone.
     TimeZone { .format(custom("time-zone")).examples(["Europe/Stockholm"]) }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
 use crate::format::millis;
+use crate::limits::LimitsView;
 use crate::objective::ObjectiveView;
 use crate::openapi;
 use crate::ops::Session;
@@ -50,6 +51,9 @@ pub struct QueueSummary {
     pub dead: u64,
     /// Whether the queue is paused.
     pub paused: bool,
+    /// The limits for all processes together; `None` if there are none.
+    #[serde(default)]
+    pub limits: Option<LimitsView>,
     /// The earliest due time among scheduled and ready jobs.
     #[serde(with = "text::option")]
     pub next_due: Option<Timestamp>,
@@ -105,6 +109,7 @@ impl QueueSummary {
             running: stats.running,
             dead: stats.dead,
             paused: stats.paused,
+            limits: LimitsView::of(&stats.flow),
             next_due: stats.next_due,
             oldest_ready_ms: oldest.map_or(0, millis),
             runners: served.map(|served| served.runners),

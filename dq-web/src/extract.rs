@@ -56,6 +56,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        JsonObject::from_request(request, state).await?.read().map(Self)
+    }
+}
+
+/// A body like that of [`JsonBody`], whose type depends on the path.
+pub(crate) struct JsonObject(Bytes);
+
+impl JsonObject {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        read(&self.0).map_err(Problem::bad_request)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for JsonObject {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let content_type = request.headers().get(CONTENT_TYPE);
         let content_type = content_type.map(|value| value.to_str().unwrap_or_default().to_owned());
         let bytes = Bytes::from_request(request, state)
@@ -69,12 +86,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             )
             .remedy("send the header content-type: application/json"));
         }
-        let text = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
+        let text = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
         // The parser accepts a list and fills the fields by position.
         if text.trim_ascii_start().first() != Some(&b'{') {
             return Err(Problem::bad_request("the body is not a JSON object"));
         }
-        read(text).map(Self).map_err(Problem::bad_request)
+        Ok(Self(text))
     }
 }
 

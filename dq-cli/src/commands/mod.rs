@@ -33,6 +33,7 @@ pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -
         Command::Queues { queue } => queues::list(queue.as_ref(), source, output),
         Command::Pause { queue, create } => queues::pause(queue, *create, source, output),
         Command::Resume { queue } => queues::resume(queue, source, output),
+        Command::Limit(args) => queues::limit(args, source, output),
         Command::Purge { queue, confirm } => {
             queues::purge(queue, confirm.as_deref(), source, output)
         }

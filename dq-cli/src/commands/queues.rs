@@ -1,11 +1,12 @@
-//! `dq queues`, `pause`, `resume` and `purge`.
+//! `dq queues`, `pause`, `resume`, `limit` and `purge`.
 
 use std::io;
 
 use dq_core::QueueName;
-use dq_ops::{Quantiles, QueueSummary};
+use dq_ops::{LimitChange, LimitsView, Quantiles, QueueSummary};
 use serde_json::json;
 
+use crate::args::LimitArgs;
 use crate::failure::Result;
 use crate::output::Output;
 use crate::source::Source;
@@ -42,6 +43,7 @@ pub(super) fn table(queues: &[QueueSummary]) -> String {
         ">RUNNERS",
         ">FREE",
         ">P99 LATE",
+        "LIMITS",
         "PAUSED",
     ];
     Table::new(&titles).rows(&queues.iter().map(row).collect::<Vec<_>>())
@@ -62,6 +64,7 @@ fn row(queue: &QueueSummary) -> Vec<String> {
         number(queue.runners),
         number(queue.free_slots),
         queue.lateness.map_or(String::new(), late),
+        queue.limits.as_ref().map_or(String::new(), |limits| limits_text(Some(limits))),
         if queue.paused { "paused".to_owned() } else { String::new() },
     ]
 }
@@ -85,6 +88,26 @@ pub(super) fn resume(queue: &QueueName, source: &Source, output: &mut Output<'_>
         let queue = text::clean(queue.as_str());
         if changed { format!("resumed {queue}\n") } else { format!("{queue} is not paused\n") }
     })
+}
+
+pub(super) fn limit(args: &LimitArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
+    let LimitArgs { queue, max_running, rate, clear } = args;
+    let change = LimitChange { max_running: max_running.map(|it| it.0), rate: rate.map(|it| it.0) };
+    let changed = if *clear { source.unlimit(queue)? } else { source.limit(queue, &change)? };
+    let limits = source.queue(queue)?.limits;
+    output.either(&json!({ "queue": queue, "limits": limits, "changed": changed }), || {
+        let as_before = if changed { "" } else { ", as before" };
+        format!("{}: {}{as_before}\n", text::clean(queue.as_str()), limits_text(limits.as_ref()))
+    })
+}
+
+/// Such as `3 at once, 10/1s (set by an operator)`.
+fn limits_text(limits: Option<&LimitsView>) -> String {
+    let Some(limits) = limits else { return "no limit".to_owned() };
+    let at_once = limits.max_running.map(|max| format!("{max} at once"));
+    let parts: Vec<String> = at_once.into_iter().chain(limits.rate.clone()).collect();
+    let text = if parts.is_empty() { "no limit".to_owned() } else { parts.join(", ") };
+    if limits.overridden { format!("{text} (set by an operator)") } else { text }
 }
 
 pub(super) fn purge(

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
     BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
-    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RunnerSummary, ScheduleDefinition,
-    ScheduleDetail, ScheduleSummary, ScheduledJob, SimulationRequest, SimulationView, Timeline,
+    JobFilter, JobPage, JobQuery, LimitChange, Moved, QueueSummary, RunnerSummary,
+    ScheduleDefinition, ScheduleDetail, ScheduleSummary, ScheduledJob, SimulationRequest,
+    SimulationView, Timeline,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -140,6 +141,17 @@ impl Source {
     /// Returns whether the queue was paused before.
     pub(crate) fn resume(&self, queue: &QueueName) -> Result<bool> {
         Ok(self.act::<Changed>(format!("{}:resume", path_of(queue)))?.changed)
+    }
+
+    /// Returns whether the limits were others before.
+    pub(crate) fn limit(&self, queue: &QueueName, change: &LimitChange) -> Result<bool> {
+        let request = Request::post(format!("{}:limit", path_of(queue)), json!(change));
+        Ok(self.send::<Changed>(request)?.changed)
+    }
+
+    /// Returns whether an operator's limits counted before.
+    pub(crate) fn unlimit(&self, queue: &QueueName) -> Result<bool> {
+        Ok(self.act::<Changed>(format!("{}:unlimit", path_of(queue)))?.changed)
     }
 
     /// `typed` is the queue name the user typed to confirm.

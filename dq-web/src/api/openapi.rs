@@ -27,7 +27,7 @@ use crate::problem::Problem;
     servers((url = "./", description = "Where this document is")),
     paths(
         queues::overview, queues::queues, queues::queue, queues::pause, queues::create_paused, queues::resume,
-        queues::purge, queues::dead, queues::forecast, queues::runners, queues::check,
+        queues::limit, queues::unlimit, queues::purge, queues::dead, queues::forecast, queues::runners, queues::check,
         queues::audit, queues::events, queues::forecasts, queues::simulate,
         schedules::list, schedules::get, schedules::put, schedules::remove, schedules::pause,
         schedules::resume, schedules::skip_next, schedules::run, schedules::backfill,

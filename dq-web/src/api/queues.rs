@@ -10,14 +10,14 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use dq_core::QueueName;
 use dq_ops::{
-    AuditEntry, BulkReport, DeadGroups, FindingView, Forecast, Forecasts, OpsError, Overview,
-    QueueSummary, RunnerSummary, Session, SimulationRequest, SimulationView, openapi,
+    AuditEntry, BulkReport, DeadGroups, FindingView, Forecast, Forecasts, LimitChange, OpsError,
+    Overview, QueueSummary, RunnerSummary, Session, SimulationRequest, SimulationView, openapi,
 };
 use serde::{Deserialize, Serialize};
 
 use super::input::{queue_of, split_action, unknown_action, window_of};
 use crate::app::{API_CHECK_TIMEOUT, App};
-use crate::extract::{JsonBody, Params, Segments};
+use crate::extract::{JsonBody, JsonObject, Params, Segments};
 use crate::problem::{Problem, Result};
 
 /// All queues at a glance, with the number of runners.
@@ -55,7 +55,6 @@ pub(crate) struct ChangeReport {
 }
 
 /// The body of a purge.
-// `act` reads every action's body as this type, so the others accept the field and ignore it.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PurgeRequest {
@@ -64,21 +63,28 @@ pub(crate) struct PurgeRequest {
     confirm: Option<String>,
 }
 
-pub(super) const ACTIONS: &[&str] = &["pause", "create-paused", "resume", "purge"];
+pub(super) const ACTIONS: &[&str] =
+    &["pause", "create-paused", "resume", "limit", "unlimit", "purge"];
 
 /// `POST /v1/queues/{queue}:{action}`
 pub(crate) async fn act(
     Extension(session): Extension<Session>,
     Segments(segment): Segments<String>,
-    JsonBody(body): JsonBody<PurgeRequest>,
+    body: JsonObject,
 ) -> Result<Response> {
     let (queue, action) = split_action(&segment);
     let queue = queue_of(queue)?;
+    if action == "limit" {
+        return Ok(limit(&session, &queue, body.read()?).await?.into_response());
+    }
+    // The other actions accept the confirmation of a purge.
+    let request: PurgeRequest = body.read()?;
     match action {
         "pause" => Ok(pause(&session, &queue).await?.into_response()),
         "create-paused" => Ok(create_paused(&session, &queue).await?.into_response()),
         "resume" => Ok(resume(&session, &queue).await?.into_response()),
-        "purge" => Ok(purge(&session, &queue, &body).await?.into_response()),
+        "unlimit" => Ok(unlimit(&session, &queue).await?.into_response()),
+        "purge" => Ok(purge(&session, &queue, &request).await?.into_response()),
         _ => Err(unknown_action(action, ACTIONS)),
     }
 }
@@ -108,6 +114,33 @@ pub(crate) async fn create_paused(
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn resume(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.resume(queue).await? }))
+}
+
+/// Sets a queue's limits for all processes together, in place of those that runners declare.
+///
+/// An absent field keeps the limit in force, `null` removes it.
+#[utoipa::path(post, path = "/v1/queues/{queue}:limit", tag = "queues", operation_id = "limit_queue",
+    params(("queue" = openapi::QueueName, Path)), request_body = LimitChange,
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn limit(
+    session: &Session,
+    queue: &QueueName,
+    change: LimitChange,
+) -> Result<Json<ChangeReport>> {
+    if change == LimitChange::default() {
+        return Err(Problem::bad_request("no limit is given").remedy(
+            "give `max_running`, `rate` or both; `:unlimit` restores the declared limits",
+        ));
+    }
+    Ok(Json(ChangeReport { changed: session.limit(queue, change).await? }))
+}
+
+/// Lets the limits count again that runners declare.
+#[utoipa::path(post, path = "/v1/queues/{queue}:unlimit", tag = "queues", operation_id = "unlimit_queue",
+    params(("queue" = openapi::QueueName, Path)),
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn unlimit(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
+    Ok(Json(ChangeReport { changed: session.unlimit(queue).await? }))
 }
 
 /// Deletes all jobs of a queue, except running jobs.

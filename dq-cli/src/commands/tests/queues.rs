@@ -1,6 +1,8 @@
+use clap::Parser as _;
 use dq_core::DurationExt;
 
 use super::{Fixture, with_dead};
+use crate::args::Args;
 
 #[test]
 fn queues_are_shown_paused_resumed_and_purged() {
@@ -8,7 +10,7 @@ fn queues_are_shown_paused_resumed_and_purged() {
     fixture.expect(
         &["queues"],
         "QUEUE  SCHEDULED  READY  RUNNING  DEAD  NEXT DUE                  OLDEST  RUNNERS  FREE  \
-         P99 LATE  PAUSED\n\
+         P99 LATE  LIMITS  PAUSED\n\
          MAIL           1      1        0     3  2027-01-31T10:00:01.000Z    0 ms        0     0\n",
     );
     fixture.expect(&["pause", "MAIL"], "paused MAIL\n");
@@ -40,6 +42,37 @@ fn queues_are_shown_paused_resumed_and_purged() {
     assert!(fixture.run(&["queues", "NOPE"]).ends_with("exit code 3\n"));
     assert!(fixture.run(&["jobs", "ls", "NOPE"]).ends_with("exit code 3\n"));
     fixture.expect(&["check"], "nothing to change\n");
+}
+
+#[test]
+fn a_queue_is_limited_and_the_limits_are_removed() {
+    let fixture = Fixture::new();
+    fixture.run(&["enqueue", "MAIL"]);
+    let limit = |rest: &[&str], said: &str| {
+        fixture.expect(&[&["limit", "MAIL"], rest].concat(), &format!("MAIL: {said}\n"));
+    };
+    limit(&["--max-running", "3", "--rate", "10/1s"], "3 at once, 10/1s (set by an operator)");
+    limit(&["--max-running", "3"], "3 at once, 10/1s (set by an operator), as before");
+    limit(&["--max-running", "none"], "10/1s (set by an operator)");
+    let queues = fixture.run(&["queues"]);
+    assert!(queues.contains("  10/1s (set by an operator)\n"), "{queues}");
+    limit(&["--rate", "none"], "no limit (set by an operator)");
+    limit(&["--clear"], "no limit");
+    limit(&["--clear"], "no limit, as before");
+    let json = fixture.run(&["limit", "MAIL", "--rate", "100/1m burst 5", "--json"]);
+    let limits = r#""limits":{"max_running":null,"opens_at":null,"overridden":true,"rate":"100/1m burst 5"}"#;
+    assert!(json.contains(limits), "{json}");
+    for (arguments, problem) in [
+        (&["--max-running", "0"][..], "to stop the queue, use `dq pause`"),
+        (&["--rate", "10"], "it has no '/'"),
+        (&["--rate", "10/1s", "--clear"], "cannot be used with"),
+        (&[], "--max-running"),
+    ] {
+        let line = [&["dq", "limit", "MAIL"], arguments].concat();
+        let refused = Args::try_parse_from(line).unwrap_err().to_string();
+        assert!(refused.contains(problem), "{refused}");
+    }
+    assert!(fixture.run(&["limit", "MIAL", "--rate", "1/1s"]).ends_with("exit code 3\n"));
 }
 
 #[test]
