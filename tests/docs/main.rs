@@ -13,6 +13,7 @@ mod forwarding;
 mod getting_started;
 mod handlers;
 mod ingress;
+mod limits;
 mod metrics;
 mod migrating;
 mod operating;
