@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::model::Timestamp;
 
-/// A claimer that has not been seen for this long has ended; others claim every second.
-const MAX_AGE: Duration = Duration::from_secs(5);
+/// A claimer that has not been seen for this long has ended. Others claim at least once a minute.
+const MAX_AGE: Duration = Duration::from_secs(65);
 
 /// Claimers that found due jobs and no room, longest first, and when each was last seen. Room wakes only
 /// the first one.
@@ -33,8 +33,13 @@ impl Line {
         })
     }
 
-    pub(super) fn leave(&mut self, claimer: &Arc<str>) {
-        self.0.retain(|(name, _)| name != claimer);
+    /// Takes out a claimer that has got jobs. With `missed_turns` also those before it, whose turns have
+    /// passed: they may have ended.
+    pub(super) fn leave(&mut self, claimer: &Arc<str>, missed_turns: bool) {
+        if let Some(position) = self.0.iter().position(|(name, _)| name == claimer) {
+            let first = if missed_turns { 0 } else { position };
+            self.0.drain(first..=position);
+        }
     }
 
     pub(super) fn take_first(&mut self) -> Option<Arc<str>> {

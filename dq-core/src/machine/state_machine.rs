@@ -291,7 +291,7 @@ impl<R: Stored> Machine<R> {
         let Limited { gate, line } = record.limited.get_or_insert_default().as_mut();
         if started > 0 {
             gate.start(started, now);
-            line.leave(claimer);
+            line.leave(claimer, gate.flow().rate.is_some());
         }
         let may_join = wants_jobs && next.is_some_and(|next| next <= now);
         match gate.room(running, now) {

@@ -11,7 +11,7 @@ use crate::backend::{
     BrowseParams, ClaimParams, Claimed, FencingToken, Lease, OperateReport, Operation, Want,
 };
 use crate::model::{
-    HistoryLimit, HistoryLimits, Job, JobId, JobState, NewJob, QueueName, Timestamp,
+    Flow, HistoryLimit, HistoryLimits, Job, JobId, JobState, NewJob, QueueName, Timestamp,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -124,6 +124,29 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     let job = machine.peek(claimed.jobs[0].job.id).unwrap();
     assert_eq!((job.losses, job.deliveries), (1, 1));
     assert_eq!(machine.stats(&queues, later)[0].ready, 1);
+}
+
+/// Claimers that have ended take no turns from the others.
+#[test]
+fn a_rate_is_used_beside_claimers_that_have_ended() {
+    let mut machine = machine_with_jobs(&[0; 40]);
+    let (queue, rate) = (queue_name(), "10/1s".parse().unwrap());
+    let flow = Flow::UNLIMITED.rate(rate);
+    machine.operate(Operation::DeclareFlow { queue: &queue, flow }, Timestamp::EPOCH);
+    let mut claim = |worker: &str, now: i64| {
+        let wants = [Want::new(queue_name(), 1, LEASE)];
+        machine.claim(ClaimParams::new(&wants, 1, worker), Timestamp::from_millis(now))
+    };
+    for worker in ["ended 1", "ended 2", "ended 3", "alive"] {
+        claim(worker, 0);
+    }
+    let (mut now, mut started) = (0, 0);
+    while now < 3_000 {
+        let claimed = claim("alive", now);
+        started += claimed.jobs.len();
+        now = claimed.next_due.unwrap().as_millis();
+    }
+    assert!(started >= 25, "{started} of 30");
 }
 
 /// Schedules jobs, each pinned for a second after its end, and purges them. Returns the machine, the
