@@ -19,7 +19,7 @@ pub struct ObjectiveView {
     pub late: u64,
     /// Jobs that wait and are already late; they count as late starts.
     pub waiting: u64,
-    /// The cause: `paused`, `no_runner`, `slots_full`, `handlers_slow`, `store_slow` or
+    /// The cause: `paused`, `no_runner`, `limited`, `slots_full`, `handlers_slow`, `store_slow` or
     /// `clock_skew`; `None` if no cause was observed.
     #[schema(value_type = Option<openapi::LatenessCause>)]
     pub cause: Option<LatenessCause>,

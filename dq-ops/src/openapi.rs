@@ -134,7 +134,7 @@ texts! {
 
     /// Why jobs are late.
     LatenessCause {
-        .enum_values(Some(["paused", "no_runner", "slots_full", "handlers_slow", "store_slow", "clock_skew", "other"]))
+        .enum_values(Some(["paused", "no_runner", "limited", "slots_full", "handlers_slow", "store_slow", "clock_skew", "other"]))
     }
 
     /// How serious a problem is.

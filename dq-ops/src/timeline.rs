@@ -103,6 +103,8 @@ pub enum WaitReason {
     Paused,
     /// No runner serves the queue.
     NoRunner,
+    /// A limit for all processes holds it back; see the queue's `limits`.
+    Limited,
     /// All its runners are busy.
     NoFreeSlot,
     /// The job is due and a runner has a free slot.
@@ -166,13 +168,13 @@ impl Session {
     }
 
     async fn facts(&self, queue: &QueueName) -> Result<LatenessFacts> {
-        let paused = self.ops.dq().queue(queue)?.stats().await?.paused;
+        let stats = self.ops.dq().queue(queue)?.stats().await?;
         let facts = match self.registered().await? {
             // Runners do not announce the framework's queues.
             Some(runners) if !queue.is_reserved() => LatenessFacts::announced(queue, &runners),
             _ => LatenessFacts::default(),
         };
-        Ok(LatenessFacts { paused, ..facts })
+        Ok(LatenessFacts { paused: stats.paused, limited: stats.is_limited(), ..facts })
     }
 }
 
@@ -239,6 +241,7 @@ fn due_reason(facts: &LatenessFacts) -> WaitReason {
     match LatenessCause::of(facts) {
         Some(LatenessCause::Paused) => WaitReason::Paused,
         Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
+        Some(LatenessCause::Limited) => WaitReason::Limited,
         Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
         _ if facts.free_slots.is_some_and(|free| free > 0) => WaitReason::Claimable,
         _ => WaitReason::Unknown,

@@ -133,6 +133,38 @@ async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
     assert_eq!(reason, WaitReason::Paused);
 }
 
+#[tokio::test]
+async fn a_job_waits_for_the_limit_of_its_queue() {
+    let fixture = Fixture::new().await;
+    fixture.announce("web-3", json!({"running": 0, "queues": [serves_mail(2, 0)]})).await;
+    let reason = async || {
+        fixture.admin().timeline(&fixture.queue, &key("order")).await.unwrap().now.unwrap()
+    };
+    let limit = async |max_running: Option<u32>, rate: Option<&str>| {
+        let change = json!({"max_running": max_running, "rate": rate});
+        let change = serde_json::from_value(change).unwrap();
+        fixture.admin().limit(&fixture.queue, change).await.unwrap()
+    };
+    fixture.schedule("first", Due::NOW).await;
+    assert!(limit(Some(1), None).await && !limit(Some(1), None).await);
+    fixture.run_all(Verdict::Throttle(Due::After(1.hours()))).await;
+    fixture.schedule("order", Due::NOW).await;
+    assert_eq!(reason().await, WaitReason::Limited, "the queue is throttled");
+    let summary = fixture.admin().queue(&fixture.queue).await.unwrap();
+    let limits = summary.limits.unwrap();
+    assert!(limits.overridden && limits.opens_at.is_some(), "{limits:?}");
+
+    fixture.clock.advance(1.hours());
+    assert_eq!(reason().await, WaitReason::Claimable);
+    assert!(limit(None, Some("1/1h")).await);
+    assert_eq!(reason().await, WaitReason::Claimable, "the first may start");
+    assert!(fixture.admin().unlimit(&fixture.queue).await.unwrap());
+    assert_eq!(fixture.admin().queue(&fixture.queue).await.unwrap().limits, None);
+    let audit: Vec<_> =
+        fixture.admin().audit(10).unwrap().into_iter().map(|it| it.action).collect();
+    assert!(audit.iter().any(|action| action == "limit"), "{audit:?}");
+}
+
 /// Runners do not announce that they serve the framework's queues.
 #[tokio::test]
 async fn no_runner_is_missed_in_a_queue_of_the_framework() {

@@ -104,6 +104,7 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
         WaitReason::NotDue { .. } => "not due".to_owned(),
         WaitReason::Paused => "the queue is paused".to_owned(),
         WaitReason::NoRunner => "no runner listens".to_owned(),
+        WaitReason::Limited => "a limit of the queue is reached".to_owned(),
         WaitReason::NoFreeSlot => "no free slot".to_owned(),
         WaitReason::Claimable => "about to be claimed".to_owned(),
         WaitReason::Unknown => "due; whether a runner listens is not known".to_owned(),

@@ -49,6 +49,12 @@ impl QueueStats {
         }
     }
 
+    /// Returns whether a limit lets no job start now.
+    pub fn is_limited(&self) -> bool {
+        let max = self.flow.in_force().max_running;
+        self.flow.opens_at.is_some() || max.is_some_and(|max| self.running >= u64::from(max))
+    }
+
     /// Returns the number of live jobs: scheduled, ready and running.
     pub const fn live(&self) -> u64 {
         self.scheduled + self.ready + self.running

@@ -64,8 +64,12 @@ impl Dq {
             let Some(objective) = announced.objective(own) else { continue };
             let within = objective.within();
             let waiting = self.shared().stores.overdue(stats, now, within).await?;
-            let facts =
-                LatenessFacts { within: Some(within), paused: stats.paused, ..announced.facts };
+            let facts = LatenessFacts {
+                within: Some(within),
+                paused: stats.paused,
+                limited: stats.is_limited(),
+                ..announced.facts
+            };
             let counts = LatenessCounts::sum(objective, &announced.counts);
             let hindrance = LatenessCause::of(&facts);
             statuses.push(LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance));

@@ -118,6 +118,8 @@ pub enum LatenessCause {
     Paused,
     /// No runner serves the queue.
     NoRunner,
+    /// A limit for all processes holds jobs back; see [`Flow`](super::flow::Flow).
+    Limited,
     /// All slots are busy, although the handlers end quickly.
     SlotsFull,
     /// All slots are busy, and at the handlers' run times no slot frees in time.
@@ -137,6 +139,7 @@ impl LatenessCause {
         match self {
             Self::Paused => "paused",
             Self::NoRunner => "no_runner",
+            Self::Limited => "limited",
             Self::SlotsFull => "slots_full",
             Self::HandlersSlow => "handlers_slow",
             Self::StoreSlow => "store_slow",
@@ -152,6 +155,9 @@ impl LatenessCause {
             Self::NoRunner => {
                 "start a program that handles the queue; if one runs, is it connected to this store, \
                  and is the handler's crate linked?"
+            }
+            Self::Limited => {
+                "raise the queue's `max_running` or `rate`, or wait until a throttled queue opens"
             }
             Self::SlotsFull => {
                 "raise the concurrency of the queue or of the runner, or add runners"
@@ -179,6 +185,8 @@ impl LatenessCause {
         } else if facts.runners == Some(0) {
             // A runner that could not announce all its queues may serve this one.
             (!facts.incomplete).then_some(Self::NoRunner)
+        } else if facts.limited {
+            Some(Self::Limited)
         } else if has_no_free_slot {
             let slots = u32::try_from(facts.slots).unwrap_or(u32::MAX).max(1);
             let is_slow = match facts.run_time {
@@ -202,6 +210,7 @@ impl fmt::Display for LatenessCause {
         f.write_str(match self {
             Self::Paused => "the queue is paused",
             Self::NoRunner => "no runner serves the queue",
+            Self::Limited => "a limit of the queue holds jobs back",
             Self::SlotsFull => "all slots are busy",
             Self::HandlersSlow => "all slots are busy, and the handlers are slow",
             Self::StoreSlow => "the store is slow",
@@ -218,6 +227,8 @@ pub struct LatenessFacts {
     pub within: Option<Duration>,
     /// Whether the queue is paused.
     pub paused: bool,
+    /// Whether a limit for all processes lets no job start now.
+    pub limited: bool,
     /// Number of runners for the queue; `None` if unknown.
     pub runners: Option<u64>,
     /// Whether uncounted runners may serve the queue.
@@ -383,11 +394,14 @@ mod tests {
 
     #[test]
     fn the_cause_follows_from_the_facts() {
-        use LatenessCause::{ClockSkew, HandlersSlow, NoRunner, Paused, SlotsFull, StoreSlow};
+        use LatenessCause::{
+            ClockSkew, HandlersSlow, Limited, NoRunner, Paused, SlotsFull, StoreSlow,
+        };
         let millis = |millis| Some(Duration::from_millis(millis));
         let well = LatenessFacts {
             within: millis(100),
             paused: false,
+            limited: false,
             runners: Some(2),
             incomplete: false,
             free_slots: Some(3),
@@ -421,6 +435,9 @@ mod tests {
             (LatenessFacts { incomplete: true, ..nobody }, None),
             (LatenessFacts { runners: None, free_slots: None, slots: 0, ..well }, None),
             (LatenessFacts { paused: true, ..nobody }, Some(Paused)),
+            (LatenessFacts { limited: true, paused: true, ..well }, Some(Paused)),
+            (LatenessFacts { limited: true, ..nobody }, Some(NoRunner)),
+            (LatenessFacts { limited: true, ..slow }, Some(Limited)),
             (away, Some(StoreSlow)),
             (LatenessFacts { claim_time: millis(99), ..well }, None),
             (LatenessFacts { skew: millis(1_000), ..away }, Some(StoreSlow)),

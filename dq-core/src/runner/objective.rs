@@ -115,6 +115,7 @@ async fn compare(
         let elapsed = runner.clock().elapsed();
         let hindrance = LatenessCause::of(&LatenessFacts {
             paused: stats.paused,
+            limited: stats.is_limited(),
             claim_time: contexts.iter().filter_map(|store| store.claim_time.longest(elapsed)).max(),
             skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
             ..runner_facts(runner, queue, window, runner.slots.unused(queue) == 0)

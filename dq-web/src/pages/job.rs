@@ -135,6 +135,7 @@ fn now(c: &Chrome, timeline: &Timeline) -> Option<Now> {
         }
         WaitReason::Paused => ("paused", t.wait_paused.to_owned()),
         WaitReason::NoRunner => ("dead", t.wait_no_runner.to_owned()),
+        WaitReason::Limited => ("ready", t.wait_limited.to_owned()),
         WaitReason::NoFreeSlot => ("ready", t.wait_no_slot.to_owned()),
         WaitReason::Claimable => ("ready", t.wait_claimable.to_owned()),
         WaitReason::Running { worker } => {

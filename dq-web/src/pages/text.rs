@@ -218,6 +218,7 @@ texts! {
     wait_no_runner: "It is due, but no runner listens to its queue.", "已到期，但没有执行器监听此队列。";
     wait_no_slot: "It is due, but all runners of its queue are busy.", "已到期，但执行器的槽位全部占用。";
     wait_not_due: "It is not due yet:", "尚未到期：";
+    wait_limited: "It is due, but a limit of its queue is reached.", "已到期，但队列已达到限制。";
     wait_paused: "It is due, but its queue is paused.", "已到期，但队列已暂停。";
     wait_running: "It runs", "正在运行";
     wait_unknown: "It is due. It is not known whether a runner with a free slot listens.", "已到期；是否有空闲槽位的执行器监听未知。";
@@ -231,6 +232,7 @@ texts! {
     wait_late: "waiting late", "逾期等待";
     cause_paused: "the queue is paused", "队列已暂停";
     cause_no_runner: "no runner serves the queue", "没有执行器服务此队列";
+    cause_limited: "a limit of the queue holds jobs back", "队列的限制使任务等待";
     cause_slots_full: "all slots are busy", "槽位全部占用";
     cause_handlers_slow: "all slots are busy, and the handlers are slow", "槽位全部占用，且处理器较慢";
     cause_store_slow: "the store is slow", "存储响应慢";
