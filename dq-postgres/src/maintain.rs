@@ -87,8 +87,9 @@ async fn trim(
     trimmed
 }
 
-/// Each call is a transaction. After a failure the next round goes on where the last call ended. If that
-/// was the first one, there may be too many removed entries, and the next round begins a minute ago.
+/// Each call is a transaction, and a later round goes on after the last one. If a round's first call fails,
+/// perhaps because it reads too many removed entries, the next round begins a minute ago; the rest waits for
+/// [`TRIM_ALL_INTERVAL`].
 async fn trim_queue(
     store: &Store,
     sql: &str,

@@ -68,7 +68,9 @@ fn lease_in_limits(
     };
     let Room::Jobs(jobs) = tx.room(queue_id, &gate)? else { return Ok(()) };
     let before = claimed.jobs.len();
-    lease_due(tx, queue_id, want, max.min(want.starting).min(jobs), worker, claimed)?;
+    // A queue that was only throttled has no limit: jobs may wait in the runner.
+    let max = if gate.flow().is_limited() { max.min(want.starting).min(jobs) } else { max };
+    lease_due(tx, queue_id, want, max, worker, claimed)?;
     let started = claimed.jobs.len() - before;
     if started > 0 && gate.flow().rate.is_some() {
         gate.start(started, tx.now);

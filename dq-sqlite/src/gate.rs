@@ -2,8 +2,7 @@
 
 use dq_core::machine::{Gate, Room};
 use dq_core::{Flow, OperateReport, Operation, QueueName, RateState, Result, Timestamp};
-use rusqlite::types::Type;
-use rusqlite::{Error, params};
+use rusqlite::params;
 
 use crate::backend::SqliteBackend;
 use crate::error::StoreResult;
@@ -15,14 +14,10 @@ impl ReadTx<'_> {
     /// Returns `None` if the queue has had no limit.
     pub(crate) fn gate(self, queue_id: i64) -> StoreResult<Option<Gate>> {
         self.find(&self.statements.gate, [queue_id], |row| {
-            let flow = |column, text: &str| {
-                let invalid = |error| Error::FromSqlConversionFailure(column, Type::Text, error);
-                serde_json::from_str::<Flow>(text).map_err(|error| invalid(error.into()))
-            };
             let overriding: Option<String> = row.get(1)?;
             Ok(Gate {
-                declared: flow(0, &row.get::<_, String>(0)?)?,
-                overriding: overriding.map(|text| flow(1, &text)).transpose()?,
+                declared: read(&row.get::<_, String>(0)?),
+                overriding: overriding.as_deref().map(read),
                 rate: RateState(row.get(2)?),
                 closed_until: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_millis),
             })
@@ -31,7 +26,9 @@ impl ReadTx<'_> {
 
     /// Returns how many jobs may start now.
     pub(crate) fn room(self, queue_id: i64, gate: &Gate) -> StoreResult<Room> {
-        Ok(gate.room(self.running(queue_id)?, self.now))
+        let is_counted = gate.flow().max_running.is_some();
+        let running = if is_counted { self.running(queue_id)? } else { 0 };
+        Ok(gate.room(running, self.now))
     }
 
     fn running(self, queue_id: i64) -> StoreResult<usize> {
@@ -48,15 +45,23 @@ impl ReadTx<'_> {
         })
     }
 
-    /// Returns when a waiting job that is due at `due` may start, as far as that depends on time.
+    /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes room.
     pub(crate) fn opens_at(self, queue_id: i64, due: Timestamp) -> StoreResult<Option<Timestamp>> {
         let Some(gate) = self.gate(queue_id)? else { return Ok(Some(due)) };
         Ok(match self.room(queue_id, &gate)? {
             Room::Jobs(_) => Some(due),
-            Room::Full => None,
+            Room::Full => Some(due).filter(|due| *due > self.now),
             Room::Until(opens_at) => Some(due.max(opens_at)),
         })
     }
+}
+
+/// A row that another program has written wrongly stops its queue, and no other.
+fn read(text: &str) -> Flow {
+    serde_json::from_str(text).unwrap_or_else(|error| {
+        tracing::warn!(%error, text, "the limits of a queue cannot be read, so it stands still");
+        Flow::UNLIMITED.max_running(0)
+    })
 }
 
 impl WriteTx<'_> {
@@ -76,12 +81,14 @@ impl WriteTx<'_> {
         self.save_gate(queue_id, &gate)
     }
 
-    /// Opens a queue that a handler has closed.
-    pub(crate) fn open_queue(&self, queue_id: i64) -> StoreResult<()> {
-        if let Some(gate) = self.gate(queue_id)?.filter(|gate| gate.closed_until.is_some()) {
+    /// Opens a queue that a handler has closed; returns whether it was closed.
+    pub(crate) fn open_queue(&self, queue_id: i64) -> StoreResult<bool> {
+        let Some(gate) = self.gate(queue_id)? else { return Ok(false) };
+        let was_closed = gate.closed_until.is_some_and(|until| until > self.now);
+        if gate.closed_until.is_some() {
             self.save_gate(queue_id, &Gate { closed_until: None, ..gate })?;
         }
-        Ok(())
+        Ok(was_closed)
     }
 
     /// Takes back the start of a job that did not run.
@@ -95,7 +102,9 @@ impl WriteTx<'_> {
 
     /// After a lease has ended: wakes listeners if the queue was full.
     pub(crate) fn note_room(&mut self, queue_id: i64) -> StoreResult<()> {
-        let Some(gate) = self.gate(queue_id)? else { return Ok(()) };
+        let is_counted = |gate: &Gate| gate.flow().max_running.is_some();
+        let Some(gate) = self.gate(queue_id)?.filter(is_counted) else { return Ok(()) };
+        // With the lease that has ended.
         if gate.room(self.running(queue_id)? + 1, self.now) == Room::Full {
             self.wake_if_waiting(queue_id);
         }

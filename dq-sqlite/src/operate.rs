@@ -186,9 +186,8 @@ fn write_paused(tx: &mut WriteTx<'_>, queue: &QueueName, paused: bool) -> StoreR
     let Some(queue_id) = queue_id else {
         return Ok(0);
     };
-    if !paused {
-        tx.open_queue(queue_id)?;
-    }
+    let was_closed = !paused && tx.open_queue(queue_id)?;
     tx.mark_changed(queue_id);
-    Ok(tx.execute(&tx.statements.pause_queue, [queue_id, i64::from(paused)])? as u64)
+    let changed = tx.execute(&tx.statements.pause_queue, [queue_id, i64::from(paused)])? > 0;
+    Ok(u64::from(changed || was_closed))
 }

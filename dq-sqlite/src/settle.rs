@@ -14,7 +14,6 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         // The handler may have ended the job itself, and so added to the history.
         if let (Some(queue_id), Some(limit)) = (tx.find_queue(queue)?, tx.history.get(queue)) {
             tx.ended().set_limit(queue_id, limit);
-            tx.note_room(queue_id)?;
         }
         return Ok(Settled::LostLease);
     };

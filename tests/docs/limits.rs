@@ -33,24 +33,41 @@ impl Provider {
     }
 }
 
-#[delay_handler("SEND_SMS", max_running = 3, rate = "10/1s")]
+#[derive(Clone)]
+struct Bank;
+
+impl Bank {
+    async fn charge(&self, _order: u64) -> Result<(), ProviderError> {
+        Ok(())
+    }
+}
+
+#[delay_handler("CHARGE_CARD", max_running = 3)]
+async fn charge_card(State(bank): State<Bank>, order: u64) -> HandlerResult {
+    bank.charge(order).await?;
+    Ok(Outcome::Done)
+}
+
+#[delay_handler("SEND_SMS", rate = "10/1s")]
 async fn send_sms(State(provider): State<Provider>, sms: Sms) -> HandlerResult {
     match provider.send(&sms).await {
+        Ok(()) => Ok(Outcome::Done),
         Err(error) if error.is_too_many_requests() => Ok(Outcome::throttle(30.seconds())),
-        result => Ok(result.map(|_| Outcome::Done)?),
+        Err(error) => Err(error.into()),
     }
 }
 
 async fn override_limits(dq: &Dq) -> dq::Result<()> {
     let queue = dq.queue_of::<send_sms>()?;
-    queue.override_limits(Flow::UNLIMITED.max_running(1)).await?;
+    queue.override_limits(Flow::UNLIMITED.max_running(1)).await?; // without a rate
     queue.remove_override().await?; // the declared limits count again
     Ok(())
 }
 
 #[tokio::test]
 async fn a_throttled_queue_is_closed_and_declared_limits_are_shown() -> dq::Result<()> {
-    let kit = TestKit::with(|runner| runner.only(["SEND_SMS"]).state(Provider)).await?;
+    let queues = ["CHARGE_CARD", "SEND_SMS"];
+    let kit = TestKit::with(|runner| runner.only(queues).state(Provider).state(Bank)).await?;
     for _ in 0..2 {
         let _ = kit.dq().schedule::<send_sms>(Sms).await?;
     }
@@ -61,7 +78,9 @@ async fn a_throttled_queue_is_closed_and_declared_limits_are_shown() -> dq::Resu
 
     let queue = kit.dq().queue_of::<send_sms>()?;
     let flow = queue.stats().await?.flow;
-    assert_eq!(flow.in_force().to_string(), "max_running 3, rate 10/1s");
+    assert_eq!(flow.in_force().to_string(), "rate 10/1s");
+    let cards = kit.dq().queue_of::<charge_card>()?;
+    assert_eq!(cards.stats().await?.flow.in_force().to_string(), "max_running 3");
     override_limits(kit.dq()).await?;
     assert_eq!(queue.stats().await?.flow.overriding, None);
     Ok(())

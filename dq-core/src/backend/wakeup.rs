@@ -113,10 +113,18 @@ impl Listeners {
         }
     }
 
-    /// Sends a hint to the queue's listener of this worker, if it is in this process.
+    /// Sends a hint to the queue's listener of this worker, or to all if there is none any more.
     pub fn wake_worker(&self, queue: &QueueName, worker: &str, due: Timestamp) {
+        let mut woken = false;
         if let Some(listeners) = self.lock().get_mut(queue) {
-            listeners.retain(|listener| *listener.worker != *worker || listener.waker.wake(due));
+            listeners.retain(|listener| {
+                let is_kept = *listener.worker != *worker || listener.waker.wake(due);
+                woken |= is_kept && *listener.worker == *worker;
+                is_kept
+            });
+        }
+        if !woken {
+            self.wake(queue, due);
         }
     }
 

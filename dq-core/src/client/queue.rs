@@ -244,13 +244,14 @@ impl QueueHandle {
         Ok(self.operate(Operation::Pause { queue: &self.queue }).await? > 0)
     }
 
-    /// Resumes a paused queue. Returns `false` if it is not paused.
+    /// Resumes a paused queue, and opens one that a handler has throttled. Returns `false` if it was
+    /// neither.
     pub async fn resume(&self) -> Result<bool> {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
-    /// Sets limits in place of those that runners declare, until you
-    /// [remove](Self::remove_override) them. Returns `false` if they are set already.
+    /// Sets limits in place of all that runners declare, until you [remove](Self::remove_override) them: one
+    /// that `flow` leaves out is unlimited. Returns `false` if they are set already.
     ///
     /// # Errors
     /// `InvalidInput` if a limit is 0.

@@ -327,10 +327,15 @@ impl Stores {
         Ok(sums)
     }
 
-    /// Runs an operation on every store. Returns the total affected count.
+    /// Runs an operation on every store, except that drained ones without limits keep none. Returns the
+    /// total affected count.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
-        for store in self.iter() {
+        let is_limit = matches!(operation, Operation::OverrideFlow { .. });
+        let can = |store: &&Arc<Checked>| {
+            !is_limit || store.capabilities().flow || Arc::ptr_eq(store, &self.main)
+        };
+        for store in self.iter().filter(can) {
             let report = store.operate(operation).await.map_err(|error| match sum {
                 0 => error,
                 _ => interrupted("operate", "jobs of another store were changed", store, &error),
@@ -392,6 +397,7 @@ fn add_counts(sum: &mut QueueStats, more: &QueueStats) {
     sum.running += more.running;
     sum.dead += more.dead;
     sum.paused |= more.paused;
+    sum.flow.opens_at = sum.flow.opens_at.max(more.flow.opens_at);
     sum.next_due = sum.next_due.into_iter().chain(more.next_due).min();
     sum.totals = sum.totals.zip(more.totals).map(|(a, b)| Totals {
         created: a.created + b.created,

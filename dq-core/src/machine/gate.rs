@@ -82,7 +82,8 @@ impl Gate {
         }
     }
 
-    /// Returns when the claimer at this position of the line should claim, if the gate opens then.
+    /// Returns when the claimer at this position of the line should claim: the first one when the gate
+    /// opens, each following one an interval later.
     pub(super) fn turn(&self, position: usize, opens_at: Timestamp) -> Timestamp {
         let interval = self.flow().rate.map_or(Duration::ZERO, |rate| rate.interval());
         opens_at + interval.saturating_mul(u32::try_from(position).unwrap_or(u32::MAX))

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::model::Timestamp;
 
-/// A claimer that has not been seen for this long has ended. Others claim at least once a minute.
+/// A claimer that has not been seen for this long has ended: the longest sweep interval is a minute.
 const MAX_AGE: Duration = Duration::from_secs(65);
 
 /// Claimers that found due jobs and no room, longest first, and when each was last seen. Room wakes only
-/// the first one.
+/// the first one. If that has ended, or no slot, the next sweep of another finds the room.
 #[derive(Debug, Default)]
 pub(super) struct Line(VecDeque<(Arc<str>, Timestamp)>);
 
 impl Line {
     /// Returns a claimer's position. If it is not in the line, it joins if `may_join`.
-    pub(super) fn position(
+    pub(super) fn join_or_renew(
         &mut self,
         claimer: &Arc<str>,
         may_join: bool,

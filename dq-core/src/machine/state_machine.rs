@@ -249,9 +249,11 @@ impl<R: Stored> Machine<R> {
             let Some(queue) = self.find_active_queue(&want.queue) else { continue };
             let max = want.max.min(params.limit - claimed.jobs.len());
             let record = &self.table.queues[queue];
+            let wanted = max.min(want.starting);
             let allowed = match record.room(now) {
-                Room::Jobs(_) if record.limited.is_none() => max,
-                Room::Jobs(jobs) => max.min(want.starting).min(jobs),
+                // Without a limit, jobs may wait in the runner.
+                Room::Jobs(_) if !record.is_limited() => max,
+                Room::Jobs(jobs) => wanted.min(jobs),
                 Room::Full | Room::Until(_) => 0,
             };
             let (taken, next) = take(&mut self.table, queue, allowed);
@@ -266,7 +268,7 @@ impl<R: Stored> Machine<R> {
             }
             let next = next.map(Timestamp::from_millis);
             let next = match self.table.queues[queue].limited {
-                Some(_) => self.pass_gate(queue, started, next, (&worker, max > 0), now),
+                Some(_) => self.pass_gate(queue, started, next, (&worker, started < wanted), now),
                 None => next,
             };
             let lease_end = self.table.first_lease_end(queue).map(Timestamp::from_millis);
@@ -276,14 +278,14 @@ impl<R: Stored> Machine<R> {
     }
 
     /// Counts started jobs in a queue with a gate. Returns when the claimer should claim again, except
-    /// for the end of a lease, if the next waiting job is due at `next`. A claimer that wanted jobs and
-    /// found no room for a due one joins the line.
+    /// for the end of a lease, if the next waiting job is due at `next`. A claimer that wants more jobs and
+    /// finds no room for a due one joins the line.
     fn pass_gate(
         &mut self,
         queue: usize,
         started: usize,
         next: Option<Timestamp>,
-        (claimer, wants_jobs): (&Arc<str>, bool),
+        (claimer, wants_more): (&Arc<str>, bool),
         now: Timestamp,
     ) -> Option<Timestamp> {
         let record = &mut self.table.queues[queue];
@@ -293,21 +295,39 @@ impl<R: Stored> Machine<R> {
             gate.start(started, now);
             line.leave(claimer, gate.flow().rate.is_some());
         }
-        let may_join = wants_jobs && next.is_some_and(|next| next <= now);
+        let may_join = wants_more && next.is_some_and(|next| next <= now);
         match gate.room(running, now) {
             Room::Jobs(_) => {
                 self.call_next(queue, now);
                 next
             }
             Room::Full => {
-                line.position(claimer, may_join, now);
-                None
+                line.join_or_renew(claimer, may_join, now);
+                // A claim then joins the line, if the queue is still full.
+                next.filter(|next| *next > now)
             }
             Room::Until(opens_at) => {
-                let position = line.position(claimer, may_join, now).unwrap_or_default();
+                // Outside the line, a claimer has no due job or no slot: it looks when the gate opens.
+                let position = line.join_or_renew(claimer, may_join, now).unwrap_or_default();
                 next.map(|next| next.max(gate.turn(position, opens_at)))
             }
         }
+    }
+
+    /// If a lease has ended in a full queue, wakes the claimer that has waited longest, or all.
+    fn note_room(&mut self, queue: usize, now: Timestamp) {
+        let record = &mut self.table.queues[queue];
+        let running = record.leased.len();
+        let Some(Limited { gate, line }) = record.limited.as_deref_mut() else { return };
+        let Some(first) = record.waiting.first() else { return };
+        let opens_at = match (gate.room(running + 1, now), gate.room(running, now)) {
+            (Room::Full, Room::Jobs(_)) => now,
+            (Room::Full, Room::Until(opens_at)) => opens_at,
+            _ => return,
+        };
+        let due = Timestamp::from_millis(first.at).max(opens_at);
+        let (queue, worker) = (record.name.clone(), line.take_first());
+        self.hints.push(MachineHint { queue, due, worker });
     }
 
     /// If the queue has room and a job is due, wakes the claimer that has waited longest.
@@ -335,7 +355,7 @@ impl<R: Stored> Machine<R> {
             self.table.postpone(slot, due);
             self.hint(queue, due);
         }
-        self.call_next(queue, now);
+        self.note_room(queue, now);
         Settled::Accepted
     }
 
@@ -531,10 +551,9 @@ impl<R: Stored> Machine<R> {
             }
             Operation::Resume { .. } => {
                 let queue = &mut table.queues[queue];
-                if let Some(limited) = &mut queue.limited {
-                    limited.gate.closed_until = None;
-                }
-                usize::from(mem::replace(&mut queue.paused, false))
+                let closed = queue.limited.as_mut().and_then(|it| it.gate.closed_until.take());
+                let was_closed = closed.is_some_and(|until| until > now);
+                usize::from(mem::replace(&mut queue.paused, false) | was_closed)
             }
             Operation::DeclareFlow { flow, .. } => {
                 let gate = table.queues[queue].gate_for(flow.is_limited());

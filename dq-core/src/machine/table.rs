@@ -87,6 +87,10 @@ impl QueueRecord {
         }
     }
 
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited.as_ref().is_some_and(|limited| limited.gate.flow().is_limited())
+    }
+
     pub(super) fn gate_mut(&mut self) -> &mut Gate {
         &mut self.limited.get_or_insert_default().gate
     }

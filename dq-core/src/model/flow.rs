@@ -14,7 +14,7 @@ const MICROS_PER_MILLI: i64 = 1_000;
 /// How many of a queue's jobs run at once and how fast they start, in all processes together. Without a
 /// value there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Flow {
     /// Maximum number of running jobs; at least 1.
@@ -75,7 +75,7 @@ impl fmt::Display for Flow {
 /// How fast jobs start: so many in a time, evenly spread, after an idle time up to `burst` at once.
 ///
 /// In settings it is a string such as `"100/1m"` or `"10/1s burst 20"`. In any span of that time, at most
-/// jobs + burst − 1 start. Without `burst` it is the number that 50 ms allow, at least 1.
+/// jobs + burst − 1 start. Without `burst`, as many as 50 ms allow, at least 1.
 ///
 /// ```
 /// let rate: dq_core::Rate = "10/1s burst 20".parse()?;
@@ -150,12 +150,12 @@ impl Rate {
         self.burst
     }
 
-    /// Returns the clock of a rate that `used` is the state of.
+    /// Returns how many jobs may start at `now`, after those that `used` has counted.
     pub fn tokens(self, used: RateState, now: Timestamp) -> Tokens {
         let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
         let now = now.as_millis().saturating_mul(MICROS_PER_MILLI);
         let full = interval.saturating_mul(self.burst.into());
-        // Also after the clock was set back, or the rate was changed.
+        // Kept in the range also after the clock was set back, or the rate was changed.
         let used_until = used.0.clamp(now, now.saturating_add(full));
         Tokens { interval, used_until, full, now }
     }
@@ -166,11 +166,13 @@ impl Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateState(pub i64);
 
-/// How many jobs may start now; see [`Rate::tokens`].
+/// How many jobs may start now; see [`Rate::tokens`]. All in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Tokens {
     interval: i64,
+    /// From `now`, if nothing is used, to `now + full`, if nothing is left.
     used_until: i64,
+    /// How long a whole burst takes one by one.
     full: i64,
     now: i64,
 }

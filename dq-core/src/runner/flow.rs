@@ -12,6 +12,9 @@ use crate::model::Flow;
 /// Declares all queues' limits, also that there are none: the declaration of an older build may have some.
 pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Result<()> {
     if !store.capabilities().flow {
+        if runner.queues.iter().any(|served| served.policy.flow.is_limited()) {
+            tracing::warn!(store = store.name(), "this store being drained keeps no limits");
+        }
         return Ok(());
     }
     let application = runner.queues.iter().filter(|served| !served.queue.is_reserved());
@@ -27,7 +30,7 @@ pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Resu
     try_join_all(application.map(declare)).await.map(drop)
 }
 
-/// Refuses limits that no store of the runner keeps.
+/// Refuses limits if the main store keeps none. A drained store without them runs its jobs unlimited.
 pub(super) fn expect_supported(queues: &[ServedQueue], store: &Checked) -> Result<()> {
     let limited = queues.iter().find(|served| served.policy.flow != Flow::UNLIMITED);
     match limited {

@@ -142,6 +142,57 @@ async fn a_rate_holds_over_all_runners_and_each_start_takes_few_claims() {
     crew.stop().await;
 }
 
+/// No free place waits for a sweep: the clock does not reach one.
+#[tokio::test]
+async fn each_free_place_is_taken_by_whoever_has_a_slot() {
+    let one_slot = QueueSettings::new().concurrency(1);
+    for (settings, at_once) in [
+        (one_slot.clone().max_running(2), 2),
+        (one_slot.max_running(RUNNERS as u32), RUNNERS),
+        (QueueSettings::new().max_running(7).rate("10000/1s burst 10000".parse().unwrap()), 7),
+    ] {
+        let mut crew = Crew::start(settings, 100, 0).await;
+        for _ in 0..at_once {
+            crew.next_start().await;
+        }
+        for _ in at_once..100 {
+            crew.runs.permits.add_permits(1);
+            crew.next_start().await;
+        }
+        crew.runs.permits.add_permits(at_once);
+        crew.settle_down().await;
+        assert_eq!(crew.fixture.done().await, 100);
+        assert_eq!(crew.runs.highest.load(Ordering::SeqCst), at_once);
+        crew.stop().await;
+    }
+}
+
+/// The only place is free before the rate's next turn, or before the next job is due.
+#[tokio::test]
+async fn a_runner_waits_for_the_turn_or_the_due_time_after_a_place_is_free() {
+    let settings = QueueSettings::new().max_running(1).rate("10/1s".parse().unwrap());
+    let mut crew = Crew::start(settings, 9, 1_000).await;
+    let mut starts = vec![crew.next_start().await];
+    crew.settle_down().await;
+    crew.fixture.pass(800.millis()).await;
+    starts.extend(std::iter::from_fn(|| crew.starts.try_recv().ok()));
+    assert_eq!(starts.len(), 9, "{starts:?}");
+    crew.stop().await;
+
+    let mut crew = Crew::start(QueueSettings::new().max_running(1), 1, 0).await;
+    let payload = serde_json::to_vec("x").unwrap();
+    let later = crew.fixture.queue().schedule(payload, "application/json").after(100.millis());
+    assert!(later.await.unwrap().is_stored());
+    crew.next_start().await;
+    crew.settle_down().await;
+    crew.fixture.pass(300.millis()).await;
+    crew.runs.permits.add_permits(2);
+    crew.next_start().await;
+    crew.settle_down().await;
+    assert_eq!(crew.fixture.done().await, 2);
+    crew.stop().await;
+}
+
 #[tokio::test]
 async fn an_operators_limit_counts_at_once() {
     let mut crew = Crew::start(QueueSettings::new().max_running(1), 9, 0).await;

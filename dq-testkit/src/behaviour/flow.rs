@@ -18,7 +18,7 @@ topic! { "flow":
     lower_limit_ends_no_lease [flow],
     override_stands_in_for_the_declaration [flow],
     limits_hold_before_the_first_job [flow],
-    full_queue_has_no_due_time [flow],
+    full_queue_is_due_at_a_lease_end_at_most [flow],
     rate_spaces_starts [flow, virtual_time],
     rate_of_an_idle_queue_allows_its_burst [flow],
     job_that_did_not_start_gives_its_place_back [flow],
@@ -139,7 +139,7 @@ async fn limits_hold_before_the_first_job(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn full_queue_has_no_due_time(store: TrialStore) -> TrialResult {
+async fn full_queue_is_due_at_a_lease_end_at_most(store: TrialStore) -> TrialResult {
     let queue = limited(&store, at_most(2), 3).await?;
     let leased = store.lease(&queue, 2).await?;
     let until = leased.iter().map(|leased| leased.leased_until).min();
@@ -242,7 +242,9 @@ async fn resume_opens_a_throttled_queue(store: TrialStore) -> TrialResult {
         opens_at.is_some_and(|at| at > leased[0].job.due),
         "stats say until when: {opens_at:?}"
     );
-    store.operate(Operation::Resume { queue: &queue }).await?;
+    let resume = Operation::Resume { queue: &queue };
+    ensure_eq!(store.operate(resume).await?, 1, "opening is a change");
+    ensure_eq!(store.operate(resume).await?, 0, "an open queue cannot be opened");
     ensure_eq!(store.lease(&queue, 2).await?.len(), 1, "the other job may start");
     Ok(())
 }
