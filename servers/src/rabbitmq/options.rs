@@ -17,8 +17,11 @@ use crate::rabbitmq::tools::{LOOPBACK, environment};
 use crate::tls::{self, CA_CERTIFICATE, CERTIFICATE, KEY};
 use crate::watchdog::Watchdog;
 
-/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a run.
-const DEFAULTS: [(&str, &str); 5] = [
+/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a run. On a
+/// busy machine a handshake may take longer than the stock 10 s, after which the broker resets the
+/// connection.
+const DEFAULTS: [(&str, &str); 6] = [
+    ("handshake_timeout", "60000"),
     ("vm_memory_high_watermark.absolute", "2GB"),
     ("disk_free_limit.absolute", "10MB"),
     ("raft.wal_max_size_bytes", "67108864"),
