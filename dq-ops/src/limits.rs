@@ -1,6 +1,6 @@
 //! Limits of queues for all processes.
 
-use dq_core::{Flow, QueueFlow, QueueName, Rate, Timestamp};
+use dq_core::{QueueFlow, QueueName, Rate, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Result;
@@ -17,7 +17,7 @@ pub struct LimitsView {
     pub max_running: Option<u32>,
     /// How fast jobs start, such as `10/1s burst 20`.
     pub rate: Option<String>,
-    /// Whether an operator has set them, in place of those that the runners declare.
+    /// Whether an operator has set them. They then replace the runners' own.
     pub overridden: bool,
     /// When the next job may start, if the rate or a handler's throttle lets none start now.
     #[serde(with = "text::option")]
@@ -27,15 +27,13 @@ pub struct LimitsView {
 impl LimitsView {
     /// Returns `None` if there is no limit.
     pub(crate) fn of(flow: &QueueFlow) -> Option<Self> {
-        let Flow { max_running, rate, .. } = flow.in_force();
-        let view = Self {
-            max_running,
-            rate: rate.map(|rate| rate.to_string()),
-            overridden: flow.overriding.is_some(),
+        let (in_force, overridden) = (flow.in_force(), flow.overriding.is_some());
+        (in_force.is_limited() || overridden || flow.opens_at.is_some()).then(|| Self {
+            max_running: in_force.max_running,
+            rate: in_force.rate.map(|rate| rate.to_string()),
+            overridden,
             opens_at: flow.opens_at,
-        };
-        let is_limited = max_running.is_some() || rate.is_some();
-        (is_limited || view.overridden || view.opens_at.is_some()).then_some(view)
+        })
     }
 }
 

@@ -60,7 +60,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// A body like that of [`JsonBody`], whose type depends on the path.
+/// A JSON object as body. The path decides its type.
 pub(crate) struct JsonObject(Bytes);
 
 impl JsonObject {

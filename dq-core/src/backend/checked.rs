@@ -217,14 +217,13 @@ impl Layer for Checked {
             }
             Operation::Pause { .. } => self.require(capabilities.pause, "pausing", "pause")?,
             Operation::Resume { .. } => self.require(capabilities.pause, "pausing", "resume")?,
-            Operation::DeclareFlow { flow, .. } => {
+            Operation::DeclareFlow { flow, .. }
+            | Operation::OverrideFlow { flow: Some(flow), .. } => {
                 self.require(capabilities.flow, "limits of queues", "limit")?;
                 flow.validate().map_err(|error| error.operation("limit"))?;
             }
-            Operation::OverrideFlow { flow, .. } => {
+            Operation::OverrideFlow { flow: None, .. } => {
                 self.require(capabilities.flow, "limits of queues", "limit")?;
-                flow.map_or(Ok(()), |it| it.validate())
-                    .map_err(|error| error.operation("limit"))?;
             }
             Operation::Purge { .. } => {}
         }

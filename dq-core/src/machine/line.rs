@@ -33,8 +33,8 @@ impl Line {
         })
     }
 
-    /// Takes out a claimer that has got jobs. With `missed_turns` also those before it, whose turns have
-    /// passed: they may have ended.
+    /// Takes out a claimer that has got jobs. With `missed_turns`, those before it leave too: they did not
+    /// come at their turns, and may have ended.
     pub(super) fn leave(&mut self, claimer: &Arc<str>, missed_turns: bool) {
         if let Some(position) = self.0.iter().position(|(name, _)| name == claimer) {
             let first = if missed_turns { 0 } else { position };

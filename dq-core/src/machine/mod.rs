@@ -9,13 +9,14 @@
 //! machines that apply the same log.
 //!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and their indexes,
-//! `history.rs` the ended jobs, `gate.rs` the limits of queues, `affinity.rs` claims with preferences.
+//! `history.rs` the ended jobs, `limits.rs` and `gate.rs` the limits of queues, `affinity.rs` claims with preferences.
 
 mod access;
 mod affinity;
 mod gate;
 mod history;
 pub mod index;
+mod limits;
 mod line;
 mod meter;
 mod placement;

@@ -7,7 +7,6 @@ use futures_util::future::try_join_all;
 use super::shared::{RunnerShared, ServedQueue};
 use crate::backend::{Backend, Checked, Operation};
 use crate::error::{Error, Result};
-use crate::model::Flow;
 
 /// Declares all queues' limits, also that there are none: the declaration of an older build may have some.
 pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Result<()> {
@@ -32,7 +31,7 @@ pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Resu
 
 /// Refuses limits if the main store keeps none. A drained store without them runs its jobs unlimited.
 pub(super) fn expect_supported(queues: &[ServedQueue], store: &Checked) -> Result<()> {
-    let limited = queues.iter().find(|served| served.policy.flow != Flow::UNLIMITED);
+    let limited = queues.iter().find(|served| served.policy.flow.is_limited());
     match limited {
         Some(served) if !store.capabilities().flow => {
             let feature = format!("limits for all processes, which queue {} has", served.queue);

@@ -89,14 +89,16 @@ impl VerdictRules<'_> {
                 Ok(()) => Ok(Verdict::Snooze(*due)),
                 Err(error) => Err(format!("the handler snoozed: {error}")),
             },
-            Outcome::Throttle(due) => match due.validate(started, horizon) {
-                Ok(()) if self.store.capabilities().flow => Ok(Verdict::Throttle(*due)),
-                Ok(()) => {
-                    let error = Error::unsupported(self.store.name(), "throttled queues");
-                    Err(format!("the handler throttled its queue: {error}"))
+            Outcome::Throttle(due) => {
+                let supported = match self.store.capabilities().flow {
+                    true => Ok(()),
+                    false => Err(Error::unsupported(self.store.name(), "throttled queues")),
+                };
+                match due.validate(started, horizon).and(supported) {
+                    Ok(()) => Ok(Verdict::Throttle(*due)),
+                    Err(error) => Err(format!("the handler throttled its queue: {error}")),
                 }
-                Err(error) => Err(format!("the handler throttled its queue: {error}")),
-            },
+            }
             Outcome::RetryAfter(delay, reason) => {
                 match Due::After(*delay).validate(started, horizon) {
                     Ok(()) => Ok(self.failed(job, reason.to_string(), *delay)),
