@@ -503,14 +503,17 @@ pub(crate) struct LimitArgs {
         long,
         value_name = "N",
         value_parser = max_running,
-        required_unless_present_any = ["rate", "clear"]
+        required_unless_present_any = ["group_max_running", "rate", "clear"]
     )]
     pub(crate) max_running: Option<OrNone<u32>>,
+    /// How many jobs of each group run at once, or "none"; without it, as before.
+    #[arg(long, value_name = "N", value_parser = max_running)]
+    pub(crate) group_max_running: Option<OrNone<u32>>,
     /// How fast jobs start, such as "10/1s" or "10/1s burst 20", or "none"; without it, as before.
     #[arg(long, value_parser = rate)]
     pub(crate) rate: Option<OrNone<Rate>>,
     /// Let the limits count again that the runners declare.
-    #[arg(long, conflicts_with_all = ["max_running", "rate"])]
+    #[arg(long, conflicts_with_all = ["max_running", "group_max_running", "rate"])]
     pub(crate) clear: bool,
 }
 

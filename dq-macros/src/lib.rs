@@ -74,6 +74,7 @@ use proc_macro::TokenStream;
 /// | `lease = "1m"` | how long a lease lasts unless renewed; after a crash the job runs again this much later; `"1s"` to `"1day"` | 30 s |
 /// | `concurrency = 8` | maximum number of this queue's jobs that a runner runs at once | 16 |
 /// | `max_running = 3` | maximum number of this queue's jobs that run at once, in all processes together | no limit |
+/// | `group_max_running = 2` | maximum number of jobs of each group that run at once, in all processes together | no limit |
 /// | `rate = "10/1s"` | how fast this queue's jobs start, in all processes together; `"10/1s burst 20"` lets 20 start at once after an idle time | no limit |
 /// | `max_losses = 3` | consecutive leases that may expire before the job is dead | 10 |
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |

@@ -173,6 +173,7 @@ impl Backend for RabbitBackend {
         // for.
         capabilities.fifo = false;
         capabilities.flow = false;
+        capabilities.groups = false;
         capabilities
     }
 

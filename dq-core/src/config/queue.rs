@@ -40,6 +40,11 @@ pub struct QueueSettings {
     /// The store counts leases: after a crash, a job's place is free when its lease ends. The runner that
     /// has started last decides, unless an operator has set other limits.
     pub max_running: Option<u32>,
+    /// How many jobs of each [group](crate::Schedule::group) run at once, in all processes together; at
+    /// least 1. Default: no limit.
+    ///
+    /// Jobs of a full group wait, and later jobs of others start before them.
+    pub group_max_running: Option<u32>,
     /// How fast jobs of this queue start, in all processes together, such as `"100/1m"`. Default: no
     /// limit.
     ///
@@ -97,6 +102,7 @@ impl QueueSettings {
     optional_setters!(
         concurrency: usize,
         max_running: u32,
+        group_max_running: u32,
         rate: Rate,
         max_attempts: u32,
         timeout: Duration,
@@ -119,6 +125,7 @@ impl QueueSettings {
         Self {
             concurrency: self.concurrency.or(below.concurrency),
             max_running: self.max_running.or(below.max_running),
+            group_max_running: self.group_max_running.or(below.group_max_running),
             rate: self.rate.or(below.rate),
             max_attempts: self.max_attempts.or(below.max_attempts),
             timeout: self.timeout.or(below.timeout),
@@ -147,7 +154,11 @@ impl QueueSettings {
             max_losses: self.max_losses.unwrap_or(10),
             late: self.late.clone(),
             lateness: self.lateness,
-            flow: Flow { max_running: self.max_running, rate: self.rate },
+            flow: Flow {
+                max_running: self.max_running,
+                group_max_running: self.group_max_running,
+                rate: self.rate,
+            },
         };
         // A backoff valid by itself may be invalid with a default.
         let complete = Self { backoff: policy.backoff.into(), ..self };
@@ -172,9 +183,13 @@ impl QueueSettings {
             let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
             return Err(SettingError::new("concurrency", problem));
         }
-        if self.max_running == Some(0) {
-            let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
-            return Err(SettingError::new("max_running", problem));
+        for (name, max) in
+            [("max_running", self.max_running), ("group_max_running", self.group_max_running)]
+        {
+            if max == Some(0) {
+                let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
+                return Err(SettingError::new(name, problem));
+            }
         }
         if self.max_attempts == Some(0) {
             let problem = "is 0; it must be at least 1, which means no retry";

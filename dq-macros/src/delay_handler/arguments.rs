@@ -21,6 +21,7 @@ const KEYS: &[&str] = &[
     "lease",
     "concurrency",
     "max_running",
+    "group_max_running",
     "rate",
     "max_losses",
     "backoff",
@@ -212,8 +213,10 @@ fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<Toke
             // Without a suffix, because the field is a `usize` on the target machine.
             Literal::u32_unsuffixed(value::count(name, value, advice)?).into_token_stream()
         }
-        "max_running" => value::count(name, value, "write at least 1; to stop a queue, pause it")?
-            .into_token_stream(),
+        "max_running" | "group_max_running" => {
+            value::count(name, value, "write at least 1; to stop a queue, pause it")?
+                .into_token_stream()
+        }
         "rate" => rate::tokens(value, private)?,
         "max_losses" => value::count(name, value, "write at least 1")?.into_token_stream(),
         _ => unreachable!("`Keys` let an unknown key through"),
