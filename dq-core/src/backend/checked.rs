@@ -15,7 +15,9 @@ use super::settle::{Settled, Settlement, Verdict};
 use super::statement::SqlStatement;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::model::{Headers, JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp};
+use crate::model::{
+    Headers, JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp,
+};
 
 /// Maximum job ids in one administrative operation, and jobs on one page.
 const MAX_IDS: usize = 1_000;

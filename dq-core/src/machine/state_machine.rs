@@ -1,8 +1,8 @@
 //! The rules of the contract: how each call changes the state.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::mem;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -18,8 +18,8 @@ use crate::backend::{
     Rescheduled, Scheduled, Settled, Settlement, Verdict,
 };
 use crate::model::{
-    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning,
-    QueueName, Target, Timestamp,
+    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
+    Target, Timestamp,
 };
 
 /// Maximum jobs that one purge call removes. Builds that share a log must agree on it.
@@ -471,8 +471,7 @@ impl<R: Stored> Machine<R> {
             // These hold before the queue's first job.
             (
                 None,
-                Operation::Pause { queue }
-                | Operation::OverrideFlow { queue, flow: Some(_) },
+                Operation::Pause { queue } | Operation::OverrideFlow { queue, flow: Some(_) },
             ) => table.ensure_queue(queue),
             (None, Operation::DeclareFlow { queue, flow }) if flow.is_limited() => {
                 table.ensure_queue(queue)

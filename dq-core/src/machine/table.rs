@@ -184,7 +184,11 @@ impl QueueRecord {
 
     /// Changes limits; returns how many have changed, 0 or 1. Only a change that sets a limit creates a
     /// gate.
-    pub(super) fn change_gate(&mut self, sets_limit: bool, change: impl FnOnce(&mut Gate)) -> usize {
+    pub(super) fn change_gate(
+        &mut self,
+        sets_limit: bool,
+        change: impl FnOnce(&mut Gate),
+    ) -> usize {
         if !sets_limit && self.limited.is_none() {
             return 0;
         }

@@ -158,6 +158,19 @@ impl Rate {
         Ok(self)
     }
 
+    /// Creates a rate from its parts, such as stored ones.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::burst`].
+    pub fn from_parts(jobs: u32, per: Duration, burst: u32) -> Result<Self> {
+        Self::new(jobs, per)?.burst(burst)
+    }
+
+    /// Returns the jobs, their time, and the burst.
+    pub const fn parts(self) -> (u32, Duration, u32) {
+        (self.jobs, self.per, self.burst)
+    }
+
     /// Returns the time between two starts, rounded up to microseconds.
     pub fn interval(self) -> Duration {
         let micros = self.per.as_micros().div_ceil(u128::from(self.jobs));

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dq_core::{Cancelled, Due, Flow, JobId, JobState, LeasedJob, Operation, QueueName, Rescheduled};
+use dq_core::{
+    Cancelled, Due, Flow, JobId, JobState, LeasedJob, Operation, QueueName, Rescheduled,
+};
 use dq_core::{Scheduled, Settled, Verdict};
 
 use super::client::{BRIEF_LEASE, Counts, ids};
@@ -211,7 +213,8 @@ async fn cancelled_job_leaves_its_place(store: TrialStore) -> TrialResult {
 
 async fn moved_job_leaves_its_place(store: TrialStore) -> TrialResult {
     let (queue, waiting) = returned(&store).await?;
-    store.reschedule(&queue, waiting[0], LATER).await?;
+    let moved = store.reschedule(&queue, waiting[0], LATER).await?;
+    ensure!(matches!(moved, Rescheduled::Moved(_)), "it waits: {moved:?}");
     ensure_eq!(ids(&store.lease(&queue, 9).await?), waiting[1..], "the job after it");
     Ok(())
 }
