@@ -456,6 +456,9 @@ pub(crate) struct EnqueueArgs {
     /// The key.
     #[arg(long)]
     pub(crate) key: Option<String>,
+    /// The group, such as a customer.
+    #[arg(long)]
+    pub(crate) group: Option<String>,
     /// If a waiting job has the key: keep, replace, earliest or latest.
     #[arg(long, default_value = "keep", value_parser = word::<OnConflict>)]
     pub(crate) on_conflict: OnConflict,

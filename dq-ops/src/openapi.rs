@@ -57,6 +57,9 @@ texts! {
     /// Your name for a job: 1 to 255 bytes of UTF-8 without control characters.
     JobKey { .min_length(Some(1)).max_length(Some(255)).pattern(Some(NAME)).examples(["order-4711"]) }
 
+    /// A job's group: 1 to 128 bytes of UTF-8 without control characters.
+    JobGroup { .min_length(Some(1)).max_length(Some(128)).pattern(Some(NAME)).examples(["tenant-42"]) }
+
     /// A job: its id, or `key:` and a live job's key. You can also use `key-base64:` and the key in
     /// URL-safe Base64.
     JobTarget {

@@ -162,7 +162,8 @@ impl Schedule {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> dq_core::Result<()> {
     /// # let dq = Dq::connect("memory:").await?;
-    /// dq.schedule::<IMPORT_ROW>(17).group("tenant-42").await?;
+    /// let scheduled = dq.schedule::<IMPORT_ROW>(17).group("tenant-42").await?;
+    /// assert!(scheduled.is_stored());
     /// # Ok(())
     /// # }
     /// ```
