@@ -7,7 +7,7 @@ use dq_core::{
 };
 use dq_core::{Scheduled, Settled, Verdict};
 
-use super::client::{BRIEF_LEASE, Counts, ids};
+use super::client::{BRIEF_LEASE, Counts, WORKER, ids};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 use super::store::{LATER, TrialStore, key};
 use super::trial::topic;
@@ -265,7 +265,7 @@ async fn groups_are_kept(store: TrialStore) -> TrialResult {
 
 async fn room_in_a_group_wakes_a_worker(store: TrialStore) -> TrialResult {
     let (queue, running, _) = full(&store, 1).await?;
-    let mut wakeups = store.backend().listen(std::slice::from_ref(&queue), "waiting").await?;
+    let mut wakeups = store.backend().listen(std::slice::from_ref(&queue), WORKER).await?;
     store.settle_accepted(&running, Verdict::Done).await?;
     hint(&mut wakeups, store.now().await?, "there is room in the group").await
 }
