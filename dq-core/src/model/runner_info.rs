@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::lateness::LatenessCounts;
+use super::priority::Priority;
 use super::queue::QueueName;
 use super::timestamp::Timestamp;
 
@@ -51,6 +52,12 @@ pub struct RunnerQueue {
     pub queue: QueueName,
     /// Maximum concurrent jobs.
     pub concurrency: u64,
+    /// Which queues start first while the runner's slots are scarce.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: Priority,
+    /// How many of the runner's slots only this queue uses.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reserve: u64,
     /// Number of running jobs.
     pub running: u64,
     /// Delays between due times and handler starts, over the last five minutes.
@@ -58,15 +65,15 @@ pub struct RunnerQueue {
     /// Handler run times, over the last five minutes.
     pub run_time: Histogram,
     /// Failed runs since the runner was built.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub failed: u64,
     /// The last hour's starts, by lateness objective; `None` without an objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatenessCounts>,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl RunnerInfo {
@@ -83,8 +90,11 @@ impl RunnerInfo {
         if self.stopping {
             return Some(0);
         }
-        let free = served.concurrency.saturating_sub(served.running);
-        Some(free.min(self.concurrency.saturating_sub(self.running)))
+        let unused = |queue: &RunnerQueue| queue.reserve.saturating_sub(queue.running);
+        let others = self.queues.iter().filter(|other| other.queue != *queue).map(unused);
+        let of_others = others.fold(0, u64::saturating_add);
+        let of_total = self.concurrency.saturating_sub(self.running).saturating_sub(of_others);
+        Some(served.concurrency.saturating_sub(served.running).min(of_total))
     }
 
     pub(crate) fn served(&self, queue: &QueueName) -> Option<&RunnerQueue> {
@@ -122,7 +132,17 @@ impl RunnerInfo {
 impl RunnerQueue {
     pub(crate) fn new(queue: QueueName, concurrency: u64) -> Self {
         let (lateness, run_time) = (Histogram::default(), Histogram::default());
-        Self { queue, concurrency, running: 0, lateness, run_time, failed: 0, objective: None }
+        Self {
+            queue,
+            concurrency,
+            priority: Priority::default(),
+            reserve: 0,
+            running: 0,
+            lateness,
+            run_time,
+            failed: 0,
+            objective: None,
+        }
     }
 }
 

@@ -96,7 +96,7 @@ impl Runner {
 
     /// Runs all due jobs one after the other.
     ///
-    /// It goes store by store, in due order, including jobs that become due meanwhile. Declared
+    /// It goes store by store, by priority and in due order, including jobs that become due meanwhile. Declared
     /// schedules are stored first; if one cannot be stored, the jobs still run and then the error
     /// is returned. No [`Ingress`] messages are taken.
     ///
