@@ -163,6 +163,8 @@ mod tests {
         let objective = r#""objective":{"objective":"99% < 100ms","in_time":0,"late":0}"#;
         let optional = format!(r#""run_time":[],"failed":12,{objective}"#);
         let all = JSON.replace(r#""run_time":[]"#, &optional).replace("-3,", "-3,\"claim_ms\":12,");
+        let slots = r#""concurrency":16,"priority":"high","reserve":4"#;
+        let all = all.replace(r#""concurrency":16"#, slots);
         for json in [JSON, &all] {
             assert_eq!(read(json).encode(1_000).unwrap(), json);
             let later = json.replacen('{', r#"{"later":{},"#, 1);
@@ -171,6 +173,16 @@ mod tests {
         assert_eq!((read(&all).claim_ms, read(&all).queues[0].failed), (Some(12), 12));
         let other = JSON.replacen(":1,", ":2,", 1);
         assert!(RunnerInfo::decode(other.as_bytes()).unwrap_err().contains("format is 2"));
+    }
+
+    #[test]
+    fn free_slots_leave_out_the_reserves_of_other_queues() {
+        let mut info = read(JSON);
+        info.concurrency = 6;
+        info.queues.push(RunnerQueue::new(QueueName::new("R").unwrap(), 16));
+        (info.queues[1].reserve, info.queues[1].running, info.running) = (4, 1, 2);
+        let free = |queue| info.free_slots(&QueueName::new(queue).unwrap());
+        assert_eq!(["Q", "R", "S"].map(free), [Some(1), Some(4), None]);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dq_core::config::QueueSettings;
-use dq_core::{DurationExt, Entropy, ErrorKind, Outcome, Priority, RunnerBuilder};
+use dq_core::config::{Config, QueueSettings};
+use dq_core::{Dq, DurationExt, Entropy, ErrorKind, Outcome, Priority, RunnerBuilder};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::runner::fixture::{Fixture, TestHandler, settle_down};
@@ -306,4 +306,14 @@ async fn reserves_that_do_not_fit_are_refused_by_name() {
         assert!(error.remedy_text().is_some());
     }
     assert!(build(6, [settings().reserve(4), settings().reserve(2)]).is_ok());
+
+    let config = "[backend]\ntype = \"memory\"\n[queues.Q]\nreserve = 3";
+    let dq = Dq::builder().config(Config::from_toml(config).unwrap()).connect().await.unwrap();
+    let runner = dq.runner().without_linked_handlers().concurrency(2);
+    let error = runner.handler(TestHandler::done().with(settings().reserve(1))).build();
+    let error = error.unwrap_err();
+    assert!(
+        error.message().contains("3 reserved slots"),
+        "the file overrides the handler: {error}"
+    );
 }

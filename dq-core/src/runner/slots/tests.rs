@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::VirtualClock;
+use crate::entropy::Entropy;
 use crate::model::Priority;
 
 /// Slots for application queues; the internal queue has the next index.
@@ -200,4 +201,105 @@ fn a_scarce_total_is_claimed_ahead_only_if_the_jobs_of_all_queues_are_short() {
     assert_eq!(claim.limit, 2);
     let jobs = claim.queues.iter().map(|share| share.jobs()).collect::<Vec<_>>();
     assert!(jobs.contains(&98) && jobs.contains(&2), "{jobs:?}");
+}
+
+fn ranked(slots: usize, priority: Priority, reserve: usize) -> QueueSlots {
+    QueueSlots::application(slots, priority, reserve)
+}
+
+#[test]
+fn scarce_slots_are_claimed_by_priority_and_not_ahead() {
+    let levels = [Priority::Low, Priority::High, Priority::Normal];
+    let slots = slots_of(2, levels.map(|level| ranked(2, level, 0)).into(), 1);
+    for _ in 0..3 {
+        let claim = reserve(&slots, 0);
+        assert_eq!((shares(&claim), claim.limit), (vec![(1, 2), (2, 2), (0, 2)], 2));
+        assert!(claim.queues.iter().all(|share| share.ahead == 0));
+        run_shortly(slots.fill(&claim, [0, 1]));
+    }
+}
+
+#[test]
+fn jobs_in_line_start_by_priority_and_then_in_order() {
+    let levels = [Priority::Low, Priority::High];
+    let slots = slots_of(3, levels.map(|level| ranked(2, level, 0)).into(), 1);
+    let mut places = slots.fill(&reserve(&slots, 0), [0, 0, 1, 0, 1, 1]);
+    let [mut third, mut second, mut low] = [(); 3].map(|()| in_line(&mut places));
+    // The low job that ends leaves a slot of its queue, too, but the high ones come first.
+    places.remove(0);
+    let second = second.try_recv().expect("the high job that came first has the slot");
+    assert!(low.try_recv().is_err() && third.try_recv().is_err());
+    drop(second);
+    let third = third.try_recv().expect("the other high job has the slot");
+    assert!(low.try_recv().is_err());
+    drop(third);
+    assert!(low.try_recv().is_ok());
+}
+
+#[test]
+fn a_job_has_waited_only_for_slots_that_its_queue_may_use() {
+    let slots =
+        slots_of(3, vec![ranked(3, Priority::Normal, 0), ranked(3, Priority::Normal, 1)], 1);
+    let before = slots.clock.elapsed();
+    let waited = |due| [0, 1].map(|queue| slots.has_waited(queue, due));
+    fill(&slots, &reserve(&slots, 0), |queue| [2, 0][queue]);
+    assert_eq!([0, 1].map(|queue| slots.unused(queue)), [0, 1]);
+    free(&slots, 0);
+    assert_eq!(
+        waited(before - Duration::from_millis(1)),
+        [true, false],
+        "one was free for the second"
+    );
+    assert_eq!(waited(before), [false, false]);
+}
+
+/// Three claim loops with random claims: no slot is lost or given twice, and each job that a claim was for
+/// gets one.
+#[test]
+fn reserves_are_exact_over_several_claim_loops() {
+    let random = Entropy::seeded(1);
+    let below = |n: usize| (random.bits() % n as u128) as usize;
+    let levels = [Priority::Low, Priority::Normal, Priority::High, Priority::Normal];
+    let mut queues: Vec<_> = [3, 0, 2, 1]
+        .iter()
+        .zip(levels)
+        .map(|(reserve, level)| ranked(4, level, *reserve))
+        .collect();
+    queues.push(QueueSlots::internal(2));
+    let slots = slots_of(9, queues, 3);
+    let mut claims: [Option<Reservation>; 3] = [const { None }; 3];
+    let mut scopes = [Scope::All; 3];
+    let mut running = Vec::new();
+    for _ in 0..20_000 {
+        let claim_loop = below(3);
+        match claims[claim_loop].take() {
+            None if below(3) == 0 && !running.is_empty() => {
+                drop(running.swap_remove(below(running.len())));
+            }
+            None => {
+                let claim = slots.reserve(claim_loop, below(2) == 0, scopes[claim_loop]);
+                scopes[claim_loop] = claim.scope;
+                claims[claim_loop] = Some(claim);
+            }
+            Some(claim) => {
+                let mut jobs = Vec::new();
+                for share in &claim.queues {
+                    let max = share.slots.min(claim.limit - jobs.len());
+                    jobs.extend(vec![share.queue; below(max + 1)]);
+                }
+                for place in slots.fill(&claim, jobs) {
+                    let Place::Slot(slot) = place else { panic!("no slot: {claim:?}") };
+                    running.push(slot);
+                }
+            }
+        }
+        let (total, used) = slots.used();
+        assert_eq!(total, used[..4].iter().sum::<usize>());
+        let with_reserves: usize = (0..4).map(|queue| used[queue].max([3, 0, 2, 1][queue])).sum();
+        assert!(with_reserves <= 9 && used.iter().all(|used| *used <= 4), "{used:?}");
+    }
+    drop((running, claims.map(|claim| claim.map(|claim| slots.fill(&claim, [])))));
+    assert_eq!(slots.used().0, 0);
+    let state = slots.lock();
+    assert_eq!((state.total.free, state.shared_free()), (9, 3));
 }
