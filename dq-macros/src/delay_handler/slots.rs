@@ -31,7 +31,8 @@ impl Slots {
             return Ok(quote!(.priority(#priority)));
         }
         let slots = if name == "reserve" {
-            let slots = value::count(name, value, "which is the default; leave it out")?;
+            let slots =
+                value::count(name, value, "leave it out, because no reserve is the default")?;
             self.reserve = Some((slots, value.span()));
             slots
         } else {
