@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::claim_timer::ClaimTimer;
+use super::claim_timer::{ClaimTimer, HINT_INTERVAL};
 use super::events::Event;
 use super::flow;
 use super::hints::{Hints, Wakeup};
@@ -138,6 +138,7 @@ async fn claim_and_start(
         Ok(claimed) => claimed,
         Err(error) => {
             runner.slots.fill(reservation, []);
+            timer.own_slots_unclaimed();
             return Err(error);
         }
     };
@@ -148,7 +149,10 @@ async fn claim_and_start(
     if reservation.scope != Scope::Shared && !reservation.own_full {
         // A job due but not returned is either withheld or needs a shared slot. As the next job for an
         // own slot it would trigger claims in a busy loop.
-        timer.own_slots_claimed(next_due.filter(|due| *due > now || !is_empty), now);
+        let is_known = next_due.is_none_or(|due| due > now || !is_empty);
+        let only_reserves = reservation.scope == Scope::Own && reservation.reserve_free;
+        let look_again = only_reserves.then(|| now + HINT_INTERVAL);
+        timer.own_slots_claimed(if is_known { next_due } else { look_again }, now);
     }
     let started = timer.to_store(runner.now());
     start_jobs(context, reservation, jobs, sent_at, started).await;

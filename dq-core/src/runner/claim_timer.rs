@@ -14,9 +14,9 @@ const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
 /// Maximum time between two claims for own slots while the shared slots are scarce.
 const OWN_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time from a claim for internal queues to one triggered only by a hint. Hints name no queue:
-/// while the shared slots are scarce, every application job could trigger one.
-const INTERNAL_HINT_INTERVAL: Duration = Duration::from_millis(20);
+/// Minimum time from a claim for own slots to one triggered only by a hint, unless a reserve has a free
+/// slot. Hints name no queue: while the shared slots are scarce, every application job could trigger one.
+pub(super) const HINT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// When one claim loop claims next.
 #[derive(Debug)]
@@ -95,6 +95,11 @@ impl ClaimTimer {
         self.own_claimed = Some(store_now);
     }
 
+    /// Records that the jobs for own slots are not known.
+    pub(super) const fn own_slots_unclaimed(&mut self) {
+        self.own_claimed = None;
+    }
+
     /// Records an answered claim that was sent and answered at these local times.
     pub(super) fn claim_answered(
         &mut self,
@@ -133,7 +138,7 @@ impl ClaimTimer {
     pub(super) fn apply_hint(&mut self, store_due: Timestamp) {
         self.next_due = earliest(self.next_due, Some(store_due));
         let own_claimed = self.own_claimed.filter(|_| !self.reserve_free);
-        let not_before = own_claimed.map(|claimed| claimed + INTERNAL_HINT_INTERVAL);
+        let not_before = own_claimed.map(|claimed| claimed + HINT_INTERVAL);
         self.own_due = earliest(self.own_due, Some(store_due).max(not_before));
         // The hint may be about a job that the empty claim did not see. This costs at most one
         // early claim.

@@ -203,6 +203,53 @@ async fn a_backlog_starves_lower_levels_but_no_reserve() {
     }
 }
 
+#[tokio::test]
+async fn an_idle_reserve_costs_no_claim_for_each_freed_slot() {
+    let mut crew = Crew::new().await;
+    crew.schedule(BULK, 50, Duration::ZERO).await;
+    crew.start(4, &[(BULK, settings()), (URGENT, settings().reserve(1))]);
+    assert_eq!(crew.starts().await, [BULK; 3]);
+    let before = crew.fixture.store.calls("claim");
+    for _ in 0..40 {
+        crew.end(BULK);
+        assert_eq!(crew.starts().await, [BULK]);
+    }
+    let claims = crew.fixture.store.calls("claim") - before;
+    assert!(claims <= 42, "{claims} claims for 40 slots");
+    crew.stop().await;
+}
+
+#[tokio::test]
+async fn a_reserve_is_used_soon_after_a_failed_claim_or_a_wrong_due_time() {
+    let mut crew = Crew::new().await;
+    crew.schedule(BULK, 10, Duration::ZERO).await;
+    crew.start(3, &[(BULK, settings()), (URGENT, settings().reserve(1))]);
+    crew.schedule(URGENT, 2, Duration::ZERO).await;
+    assert_eq!(crew.starts().await.len(), 3);
+    crew.fixture.store.change(|faults| faults.is_away = true);
+    crew.end(URGENT);
+    assert!(crew.starts().await.is_empty(), "the claim has failed");
+    crew.fixture.store.change(|faults| faults.is_away = false);
+    crew.fixture.clock.advance(100.millis());
+    assert_eq!(crew.starts().await, [URGENT]);
+    crew.stop().await;
+
+    let mut crew = Crew::new().await;
+    crew.fixture.store.change(|faults| faults.reports_ghost = true);
+    crew.schedule(BULK, 10, Duration::ZERO).await;
+    crew.schedule(URGENT, 1, 200.millis()).await;
+    crew.start(3, &[(BULK, settings()), (URGENT, settings().reserve(1))]);
+    assert_eq!(crew.starts().await, [BULK, BULK]);
+    for _ in 0..22 {
+        crew.fixture.clock.advance(10.millis());
+        settle_down().await;
+    }
+    assert_eq!(crew.starts().await, [URGENT]);
+    let claims = crew.fixture.store.calls("claim");
+    assert!(claims <= 30, "{claims} claims");
+    crew.stop().await;
+}
+
 /// After each of many random steps: no limit is exceeded, no slot is idle that a due job could use, and no
 /// job has started before one of a higher level.
 #[tokio::test]
