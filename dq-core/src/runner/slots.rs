@@ -47,13 +47,13 @@ struct State {
     queues: Vec<QueueSlots>,
     /// The queues with a reserve.
     reserving: Vec<QueueIndex>,
-    /// Queues have different priorities, or a reserve.
+    /// Queues differ in priority, or one has a reserve.
     ranked: bool,
     /// Where the next reservation starts; rotates so that queues share a scarce total.
     first_queue: QueueIndex,
     /// For each claim loop, whether another loop had reserved slots that it needed.
     blocked: Vec<bool>,
-    /// For each claim loop, whether a slot of a reserve has become free since its last claim of these.
+    /// For each claim loop, whether a reserve has got a free slot since the loop's last claim for reserves.
     reserve_freed: Vec<bool>,
     /// By priority, then in order of arrival.
     line: VecDeque<Waiting>,
@@ -313,7 +313,8 @@ impl State {
         self.reserving.iter().map(|queue| slots(&self.queues[*queue])).sum()
     }
 
-    /// Before a slot is freed: notes if the jobs of no queue could start, or of one with a reserve.
+    /// Call it before a slot is freed. While the shared slots are in use, the total is full for queues
+    /// without a reserve, and a queue with a reserve is full once it has used that up.
     fn note_full(&mut self, now: Duration) {
         if self.reserving.is_empty() || self.shared_unused() > 0 {
             return;
