@@ -140,6 +140,9 @@ texts! {
         .enum_values(Some(["paused", "no_runner", "limited", "slots_full", "handlers_slow", "store_slow", "clock_skew", "other"]))
     }
 
+    /// A queue's level in a runner.
+    Priority { .enum_values(Some(["high", "normal", "low"])) }
+
     /// How serious a problem is.
     Severity { .enum_values(Some(["info", "warning", "error"])) }
 
@@ -210,6 +213,7 @@ mod tests {
         are_of::<DeadKind, dq_core::DeadKind>();
         are_of::<Ending, dq_core::Ending>();
         are_of::<LatenessCause, dq_core::LatenessCause>();
+        are_of::<Priority, dq_core::Priority>();
         for value in values::<Overlap>() {
             value.as_str().unwrap().parse::<dq_core::Overlap>().unwrap();
         }
