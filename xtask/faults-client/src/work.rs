@@ -59,7 +59,7 @@ pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
     backoff(initial = "300ms", max = "300ms", jitter = 0.0)
 )]
 pub(crate) async fn limited(ctx: JobContext, number: u64) -> HandlerResult {
-    ctx.sleep(100.millis()).await;
+    ctx.sleep(250.millis()).await;
     if number.is_multiple_of(3) && ctx.attempt() == 1 {
         return Err("it fails at first".into());
     }
