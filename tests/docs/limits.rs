@@ -57,6 +57,24 @@ async fn send_sms(State(provider): State<Provider>, sms: Sms) -> HandlerResult {
     }
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Row;
+
+#[delay_handler("IMPORT_ROW", group_max_running = 2)]
+async fn import_row(_row: Row) -> HandlerResult {
+    Ok(Outcome::Done)
+}
+
+#[tokio::test]
+async fn groups_take_turns() -> dq::Result<()> {
+    let kit = TestKit::with(|runner| runner.only(["IMPORT_ROW"])).await?;
+    let (dq, row) = (kit.dq(), Row);
+    let scheduled = dq.schedule::<import_row>(row).group("tenant-42").await?;
+    assert!(scheduled.is_stored());
+    assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "done");
+    Ok(())
+}
+
 async fn override_limits(dq: &Dq) -> dq::Result<()> {
     let queue = dq.queue_of::<send_sms>()?;
     queue.override_limits(Flow::UNLIMITED.max_running(1)).await?; // without a rate
