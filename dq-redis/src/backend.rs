@@ -13,6 +13,7 @@ use dq_core::{
 use crate::check;
 use crate::claim::ClaimBatch;
 use crate::config::RedisConfig;
+use crate::connect::Server;
 use crate::key_layout::NativeLayout;
 use crate::script::Scripts;
 use crate::shards::ShardSettings;
@@ -29,7 +30,8 @@ impl RedisBackend {
     /// old or runs no scripts.
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let layout = Box::new(NativeLayout { prefix: config.prefix.clone() });
+        let is_cluster = Server::new(&config.server())?.is_cluster();
+        let layout = Box::new(NativeLayout { prefix: config.prefix.clone(), is_cluster });
         let scripts = Scripts::native();
         let shards = ShardSettings::new(&config.shards);
         let connecting = async {
@@ -53,7 +55,6 @@ impl Backend for RedisBackend {
         // Jobs with equal due times are claimed by id: scheduling order only for one producer's
         // jobs.
         capabilities.fifo = false;
-        capabilities.flow = false;
         capabilities.groups = false;
         capabilities
     }

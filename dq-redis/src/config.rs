@@ -43,8 +43,11 @@ pub struct RedisConfig {
     /// `{prefix#shards.shard}`, and the server's user needs the same rights for them. A queue
     /// without an entry has the count that another process has set, or one shard.
     ///
+    /// In a cluster, a queue with several shards can have no limits (`max_running`, `rate`), because
+    /// no script sees all of its running jobs.
+    ///
     /// The count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
-    /// jobs, or is paused. Otherwise storing a job or pausing the queue changes it to your setting.
+    /// jobs, is paused, or has limits in a cluster. Otherwise storing a job or pausing the queue changes it to your setting.
     /// If it is fixed and differs, storing a job is a `Config` error. Give all processes the same
     /// count. To change the count of a queue that is never empty, use a new
     /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.

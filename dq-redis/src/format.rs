@@ -10,6 +10,9 @@
 //!   version sets it in the script that stores data unreadable for older versions. All scripts that
 //!   read or change jobs check it, so it also refuses processes that connected earlier. They may
 //!   still call `settle` and `renew`. Without the field, every version may do everything.
+//!
+//! Format 2 adds limits of queues. A limit sets the partition's field to `2/2/1`, so older versions,
+//! which would exceed it, can neither claim nor store jobs there; without a limit, it is lowered again.
 
 use dq_core::Result;
 
@@ -19,7 +22,7 @@ use crate::script::Script;
 use crate::store::RedisBackend;
 
 /// The format that this version writes; also in `scripts/library/access.lua`.
-const OWN: u32 = 1;
+const OWN: u32 = 2;
 /// The oldest formats that may write and read this one.
 const OLDEST_WRITER: u32 = 1;
 const OLDEST_READER: u32 = 1;

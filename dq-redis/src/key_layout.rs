@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dq_core::{Error, NewJob, QueueName};
 use redis::Value;
 
-use crate::keys::{KINDS, Partition};
+use crate::keys::{FLOW_KINDS, KINDS, Partition};
 use crate::record;
 
 /// A larger record (in bytes) marks the partition: later claims there add up record sizes, with
@@ -71,6 +71,7 @@ pub(crate) struct RightsTest {
 #[derive(Debug)]
 pub(crate) struct NativeLayout {
     pub(crate) prefix: String,
+    pub(crate) is_cluster: bool,
 }
 
 impl KeyLayout for NativeLayout {
@@ -105,7 +106,11 @@ impl KeyLayout for NativeLayout {
             1 => prefix.clone(),
             shards => format!("{prefix}#{shards}.{shard}"),
         };
-        let keys = KINDS.iter().map(|kind| format!("{{{tag}}}:{kind}:{queue}")).collect();
+        // On one server a queue's shards share its limits.
+        let flow_tag = if self.is_cluster { &tag } else { prefix };
+        let keys = KINDS.iter().map(|kind| format!("{{{tag}}}:{kind}:{queue}"));
+        let flow_keys = FLOW_KINDS.iter().map(|kind| format!("{{{flow_tag}}}:{kind}:{queue}"));
+        let keys = keys.chain(flow_keys).collect();
         let partition = Partition::new(queue, keys, format!("{{{prefix}}}:wake:{queue}"));
         let queue_index = self.queue_index().filter(|_| shards == 1);
         Partition { shards, shard, queue_index, ..partition }
@@ -133,14 +138,18 @@ mod tests {
 
     #[test]
     fn partitions_are_in_one_slot_and_share_no_keys_with_other_shard_counts() {
-        let layout = NativeLayout { prefix: "dq".to_owned() };
+        let layout = |is_cluster| NativeLayout { prefix: "dq".to_owned(), is_cluster };
         let queue = QueueName::new("a{x}b}{").unwrap();
         // (shard count, shard); without the dot, the last two could be mixed up.
         let all = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (22, 0), (2, 20)];
-        let partitions = all.map(|(shards, shard)| layout.partition(&queue, shards, shard));
-        assert!(partitions.iter().all(Partition::is_in_one_slot));
-        let keys = partitions.iter().flat_map(|partition| &partition.keys);
-        let distinct: std::collections::HashSet<_> = keys.collect();
-        assert_eq!(distinct.len(), all.len() * KINDS.len());
+        let distinct_keys = |is_cluster| {
+            let partition = |(shards, shard)| layout(is_cluster).partition(&queue, shards, shard);
+            let partitions = all.map(partition);
+            assert!(!is_cluster || partitions.iter().all(Partition::is_in_one_slot));
+            let keys = partitions.into_iter().flat_map(|partition| partition.keys);
+            keys.collect::<std::collections::HashSet<_>>().len()
+        };
+        assert_eq!(distinct_keys(true), all.len() * (KINDS.len() + FLOW_KINDS.len()));
+        assert_eq!(distinct_keys(false), all.len() * KINDS.len() + FLOW_KINDS.len());
     }
 }

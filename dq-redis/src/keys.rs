@@ -8,6 +8,8 @@ pub(crate) const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
 ];
+/// The keys of a queue's limits, which follow in the native layout.
+pub(crate) const FLOW_KINDS: [&str; 2] = ["flow", "line"];
 const JOB: usize = 1;
 const QUARANTINE: usize = 8;
 

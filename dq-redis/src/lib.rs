@@ -5,6 +5,12 @@
 //! - `redis-expiry` ([`RedisExpiryBackend`]) adds wake-ups by key expiry events to the native
 //!   backend.
 //!
+//! # Limits and older versions
+//!
+//! Versions without limits (`max_running`, `rate`) would exceed them, so they are refused in a queue
+//! that has some: they can neither claim nor store jobs there, and finish what they run. Update all
+//! processes, also those that only schedule jobs, before you set a limit.
+//!
 //! # Rights
 //!
 //! Every backend works with `+@all -@admin -@dangerous`. The native backend needs only the
@@ -59,6 +65,7 @@ mod config;
 mod connect;
 mod error;
 mod expiry;
+mod flow;
 mod format;
 #[cfg(test)]
 mod fuzz;

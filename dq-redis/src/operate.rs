@@ -1,4 +1,4 @@
-//! Operations on queues: replay, remove, pause, resume and purge.
+//! Operations on queues: replay, remove, pause, resume and purge. `flow.rs` sets limits.
 
 use dq_core::{Due, ErrorKind, JobId, OperateReport, Operation, QueueName, Result};
 
@@ -27,6 +27,12 @@ impl RedisBackend {
             Operation::Pause { queue } => self.pause(queue, true).await,
             Operation::Resume { queue } => self.pause(queue, false).await,
             Operation::Purge { queue } => return self.purge(queue).await,
+            Operation::DeclareFlow { queue, flow } => {
+                self.set_flow(queue, "declared", Some(flow)).await
+            }
+            Operation::OverrideFlow { queue, flow } => {
+                self.set_flow(queue, "overriding", flow).await
+            }
             operation => Err(unsupported(format!("the operation {operation:?}"))),
         };
         affected.map(OperateReport::new)
@@ -101,7 +107,7 @@ impl RedisBackend {
 
     /// Returns how many jobs changed: 0 if the queue no longer has this shard, which then had no
     /// jobs.
-    async fn run_on_shard(
+    pub(crate) async fn run_on_shard(
         &self,
         queue: &QueueName,
         shard: u16,

@@ -29,6 +29,13 @@ impl Reply {
         Self::new(self.item()?)
     }
 
+    pub(crate) fn list_or_nil(&mut self) -> Result<Option<Self>> {
+        match self.item()? {
+            Value::Nil => Ok(None),
+            value => Self::new(value).map(Some),
+        }
+    }
+
     pub(crate) fn list_or_refusal(&mut self) -> Result<Result<Self, Refusal>> {
         match self.item()? {
             Value::Array(items) => Ok(Ok(Self(items.into_iter()))),
@@ -52,6 +59,13 @@ impl Reply {
         match self.item()? {
             Value::Nil => Ok(None),
             value => number(&value).map(|time| Some(Timestamp::from_millis(time))),
+        }
+    }
+
+    pub(crate) fn bytes_or_nil(&mut self) -> Result<Option<Bytes>> {
+        match self.item()? {
+            Value::Nil => Ok(None),
+            value => bytes(value).map(Some),
         }
     }
 

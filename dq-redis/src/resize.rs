@@ -209,20 +209,23 @@ impl RedisBackend {
     }
 
     /// `false` if the stored layout is no longer `stored`.
-    /// Errors: `Config` if the queue holds jobs or pinned ids, or is paused.
+    /// Errors: `Config` if the queue holds jobs or pinned ids, is paused, or has limits in a cluster.
     async fn resize(&self, queue: &QueueName, stored: Layout, shards: u16) -> Result<bool> {
         let old = self.partitions.make(queue, stored.shards);
         let new = self.partitions.make(queue, shards);
         let next = stored.next(shards);
         let change = next.change.to_string();
+        let place = if self.link.server().is_cluster() { "cluster" } else { "" };
         // Closing disturbs the processes that use the queue, so `look` comes first.
-        if self.step_all(&old, &["look"]).await? {
+        if self.step_all(&old, &["look", "", place]).await? {
             return Err(shards_mismatch(queue, stored.shards, shards));
         }
-        if self.step_all(&old, &["close", &change]).await? {
+        if self.step_all(&old, &["close", &change, place]).await? {
             self.reopen(queue, stored).await?;
             return Err(shards_mismatch(queue, stored.shards, shards));
         }
+        // No limit changes while the old partitions are closed.
+        self.step_all(&new, &["mark"]).await?;
         if !self.commit(queue, stored, next).await? {
             return Ok(false);
         }
@@ -267,7 +270,7 @@ impl RedisBackend {
     }
 
     /// Runs one step of `scripts/shards.lua` on each partition. Returns whether any partition is in
-    /// use: it holds jobs or pinned ids, or is paused.
+    /// use: it holds jobs or pinned ids, is paused, or has limits in a cluster.
     async fn step_all(&self, partitions: &QueuePartitions, step: &[&str]) -> Result<bool> {
         let steps = partitions.all.iter().map(|partition| async {
             let mut call = self.scripts.shards.on([&**partition]);
@@ -289,14 +292,15 @@ pub(crate) fn shards_mismatch(queue: &QueueName, stored: u16, setting: u16) -> E
         ErrorKind::Config,
         format!(
             "queue {queue} has {} and cannot be used with {}: the number is fixed while the queue \
-             holds jobs, the id of an ended job is pinned (`remember`), or the queue is paused",
+             holds jobs, the id of an ended job is pinned (`remember`), the queue is paused, or it \
+             has limits in a cluster",
             count(stored),
             count(setting)
         ),
     )
     .remedy(format!(
         "set its `shards` to {stored} in every process; for another number use a new `prefix`, and \
-         list the old one under `[[drain]]`, or resume the queue, wait until it is empty, dead jobs \
+         list the old one under `[[drain]]`, or resume the queue, remove its limits, wait until it is empty, dead jobs \
          included, and the last pin has ended, and restart all processes with the new number"
     ))
 }

@@ -21,10 +21,11 @@ pub(crate) struct Script {
 
 /// A text may use functions of earlier texts only. A text before the library names the layout's
 /// keys: see `scripts/library/keys.lua`.
-pub(crate) const LIBRARY: [&str; 12] = [
+pub(crate) const LIBRARY: [&str; 14] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
     include_str!("scripts/library/sets.lua"),
+    include_str!("scripts/library/gate.lua"),
     include_str!("scripts/library/access.lua"),
     include_str!("scripts/library/leases.lua"),
     include_str!("scripts/library/ended.lua"),
@@ -33,17 +34,19 @@ pub(crate) const LIBRARY: [&str; 12] = [
     include_str!("scripts/library/find.lua"),
     include_str!("scripts/library/clear.lua"),
     include_str!("scripts/library/new_jobs.lua"),
+    include_str!("scripts/library/claim_gate.lua"),
     include_str!("scripts/library/claiming.lua"),
 ];
 
-const NATIVE_LAYOUT: &str = "local LAYOUT_KEYS, LAYOUT_COMMANDS = {}, {}\n";
+const NATIVE_LAYOUT: &str =
+    "local LAYOUT_KEYS, LAYOUT_COMMANDS = { 'flow', 'line' }, { 'HSTRLEN', 'ZCARD' }\n";
 
 // The beginnings of scripts on one partition: see `scripts/open.lua`.
 pub(crate) const WRITE: &str =
     concat!("local ACCESS = 'write'\n", include_str!("scripts/open.lua"));
 const READ: &str = concat!("local ACCESS = 'read'\n", include_str!("scripts/open.lua"));
 /// For holders of leases, which a raised format does not refuse.
-const HOLDER: &str = concat!("local ACCESS\n", include_str!("scripts/open.lua"));
+const HOLDER: &str = concat!("local ACCESS = 'hold'\n", include_str!("scripts/open.lua"));
 
 macro_rules! scripts {
     ($($name:ident: $opening:expr, $effect:ident;)*) => {
@@ -94,6 +97,7 @@ scripts! {
     dead: WRITE, Lasting;
     purge: WRITE, Lasting;
     pause: WRITE, Lasting;
+    limit: "", Lasting;
     shards: "", Repeatable;
     pins: "", Repeatable;
     runners: "", Repeatable;

@@ -32,6 +32,14 @@ impl RedisBackend {
         let answers = self.run_batch(settlements).await?;
         // Lost leases have ended, too.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
+        for (settlement, answer) in settlements.iter().zip(&answers) {
+            let queue = &settlement.lease.queue;
+            if let (Verdict::Throttle(due), Settled::Accepted) = (&settlement.verdict, answer)
+                && let Err(error) = self.close_shards(queue, *due).await
+            {
+                tracing::warn!(%error, %queue, "Redis: only one shard of the queue is throttled");
+            }
+        }
         Ok(answers)
     }
 
@@ -153,6 +161,7 @@ impl LeaseEnding {
             Verdict::Retry { due, error } => (b'R', vec![due_at(due), error.clone().into_bytes()]),
             Verdict::Again { due, payload } => (b'G', vec![due_at(due), payload.to_vec()]),
             Verdict::Snooze(due) => (b'Z', vec![due_at(due)]),
+            Verdict::Throttle(due) => (b'T', vec![due_at(due)]),
             Verdict::Release { started: false } => (b'U', Vec::new()),
             Verdict::Release { started: true } => (b'B', Vec::new()),
             Verdict::Dead { reason, failed } => {

@@ -1,5 +1,6 @@
-//! Wake-ups: scripts publish a due time when its job becomes the first due in its partition. This
-//! module wakes this process's listeners.
+//! Wake-ups: scripts publish a due time when its job becomes the first due in its partition, for
+//! all; and a time and a worker when that one may start a job in a queue with limits. This module
+//! wakes this process's listeners.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -54,9 +55,18 @@ impl OnMessage for ChannelRoutes {
     fn message(&self, channel: &str, payload: &[u8]) {
         let queues = lock(&self.queues);
         let Some(queue) = queues.get(channel) else { return };
+        let text = str::from_utf8(payload).unwrap_or_default();
+        let (due, worker) = match text.split_once(' ') {
+            Some((due, worker)) => (due, Some(worker)),
+            None => (text, None),
+        };
         // A message from another program wakes the listeners at once, which is harmless.
-        let due = str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
-        self.listeners.wake(queue, Timestamp::from_millis(due.unwrap_or(0)));
+        let due = Timestamp::from_millis(due.parse().unwrap_or(0));
+        match worker {
+            // Most likely it listens in another process.
+            Some(worker) => _ = self.listeners.wake_if_present(queue, worker, due),
+            None => self.listeners.wake(queue, due),
+        }
     }
 
     fn connected(&self) {

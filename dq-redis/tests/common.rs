@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Claimed, DeadKind, DeadReason, Due, JobKey, JobRef, JobState, JobView,
-    LeasedJob, NewJob, Operation, QueueName, Settled, Settlement, Verdict,
+    Backend, BrowseParams, Claimed, DeadKind, DeadReason, Due, Flow, JobKey, JobRef, JobState,
+    JobView, LeasedJob, NewJob, Operation, QueueName, Settled, Settlement, Verdict,
 };
 use dq_servers::Redis;
 use dq_testkit::fixture::{self, claim_for, dead_ids};
@@ -43,6 +43,15 @@ pub(crate) fn dead() -> Verdict {
 
 pub(crate) async fn purge(backend: &dyn Backend, queue: &QueueName) -> u64 {
     backend.operate(Operation::Purge { queue }).await.unwrap().affected
+}
+
+pub(crate) fn at_most(max: u32) -> Flow {
+    Flow::UNLIMITED.max_running(max)
+}
+
+/// Returns whether that was a change.
+pub(crate) async fn declare(backend: &dyn Backend, queue: &QueueName, flow: Flow) -> bool {
+    backend.operate(Operation::DeclareFlow { queue, flow }).await.unwrap().affected == 1
 }
 
 /// Replays all dead jobs now. Returns how many were replayed.

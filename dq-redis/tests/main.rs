@@ -6,6 +6,7 @@ mod expiry;
 mod faults;
 mod format;
 mod import;
+mod limits;
 mod many_queues;
 mod redisson;
 mod shards;

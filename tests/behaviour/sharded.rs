@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq::async_trait;
-use dq::backend::Backend;
+use dq::backend::{Backend, Capabilities, Layer};
 use dq::config::Environment;
 use dq::redis::{RedisBackend, RedisConfig};
 use dq::{QueueName, Result};
@@ -39,10 +39,31 @@ impl StoreUnderTest for Sharded {
         config.response_timeout = Duration::from_secs(60);
         // `*` stands for every queue.
         config.shards.insert(QueueName::new("*")?, self.shards);
-        Ok(Arc::new(RedisBackend::connect(&config, environment).await?))
+        let backend = RedisBackend::connect(&config, environment).await?;
+        if config.url.expose().starts_with("redis+cluster") {
+            return Ok(Arc::new(WithoutLimits(backend)));
+        }
+        Ok(Arc::new(backend))
     }
 
     fn clock(&self) -> StoreClock {
         StoreClock::Real
+    }
+}
+
+/// In a cluster, limits need a queue without shards. The tests of dq-redis check that others are refused.
+#[derive(Debug)]
+struct WithoutLimits(RedisBackend);
+
+#[async_trait]
+impl Layer for WithoutLimits {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.flow = false;
+        capabilities
     }
 }

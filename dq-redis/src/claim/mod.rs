@@ -124,8 +124,9 @@ pub(crate) struct Claim<'a> {
     params: &'a ClaimParams<'a>,
     updates_index: bool,
     batch: &'a mut ClaimBatch,
-    /// The rest of each want's maximum.
+    /// The rest of each want's maximum, and of how many would start at once.
     wanted: Vec<usize>,
+    starting: Vec<usize>,
     closed: Vec<Arc<Partition>>,
 }
 
@@ -137,7 +138,8 @@ impl<'a> Claim<'a> {
         batch: &'a mut ClaimBatch,
     ) -> Self {
         let wanted = params.wants.iter().map(|want| want.max).collect();
-        Self { backend, params, updates_index, batch, wanted, closed: Vec::new() }
+        let starting = params.wants.iter().map(|want| want.starting).collect();
+        Self { backend, params, updates_index, batch, wanted, starting, closed: Vec::new() }
     }
 
     /// Returns `false` if a call failed after others had leased jobs; `next_due` is then `now`.
@@ -185,8 +187,9 @@ impl<'a> Claim<'a> {
         Ok(())
     }
 
-    /// A group contains one slot in a cluster, which accepts keys of one slot only. Refuses queues
-    /// if their partitions cannot be looked up.
+    /// A group contains one slot in a cluster, which accepts keys of one slot only; else whole
+    /// queues, so that a script counts all running jobs of one. Refuses queues if their partitions
+    /// cannot be looked up.
     async fn groups(&mut self) -> Result<Vec<Vec<PartitionRequest<'a>>>> {
         let is_cluster = self.backend.link.server().is_cluster();
         let mut groups: Vec<Vec<PartitionRequest<'_>>> = Vec::new();
@@ -203,7 +206,11 @@ impl<'a> Claim<'a> {
                 let request = PartitionRequest { partition, want, want_index, next: None };
                 let fits = |group: &&mut Vec<PartitionRequest<'_>>| {
                     let same_slot = group[0].partition.slot == request.partition.slot;
-                    group.len() < MAX_PARTITIONS && (!is_cluster || same_slot)
+                    let same_queue = group.last().is_some_and(|last| last.want_index == want_index);
+                    match is_cluster {
+                        true => group.len() < MAX_PARTITIONS && same_slot,
+                        false => same_queue || group.len() + partitions.all.len() <= MAX_PARTITIONS,
+                    }
                 };
                 match groups.iter_mut().find(fits) {
                     Some(group) => group.push(request),
@@ -250,7 +257,9 @@ impl<'a> Claim<'a> {
 
     fn has_more(&self, requests: &[PartitionRequest<'_>], now: Timestamp) -> bool {
         let is_due = |request: &PartitionRequest<'_>| {
-            self.wanted[request.want_index] > 0 && request.next.is_some_and(|next| next <= now)
+            let is_wanted =
+                self.wanted[request.want_index].min(self.starting[request.want_index]) > 0;
+            is_wanted && request.next.is_some_and(|next| next <= now)
         };
         requests.iter().any(is_due)
     }
@@ -274,6 +283,7 @@ impl<'a> Claim<'a> {
         call.arg(self.limit()).arg(max_bytes).arg(worker_arg(self.params.worker));
         for (request, max) in requests.iter().zip(max_jobs) {
             call.arg(max.map_or_else(String::new, |max| max.to_string()));
+            call.arg(self.starting[request.want_index]);
             call.arg(millis_arg(request.want.lease_for));
         }
         call.arg(u8::from(updates_index));
@@ -288,8 +298,10 @@ impl<'a> Claim<'a> {
             match reply.list_or_refusal()? {
                 Ok(partition) => {
                     let leased = self.read_partition(partition, request)?;
-                    let wanted = &mut self.wanted[request.want_index];
-                    *wanted = wanted.saturating_sub(leased);
+                    for rest in [&mut self.wanted, &mut self.starting] {
+                        let rest = &mut rest[request.want_index];
+                        *rest = rest.saturating_sub(leased);
+                    }
                 }
                 Err(refusal) => self.take_refusal(refusal, request)?,
             }

@@ -147,7 +147,10 @@ impl Layer for RedisExpiryBackend {
         let accepted =
             settlements.iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Accepted);
         let due_again = accepted.filter_map(|(settlement, _)| match &settlement.verdict {
-            Verdict::Retry { due, .. } | Verdict::Again { due, .. } | Verdict::Snooze(due) => {
+            Verdict::Retry { due, .. }
+            | Verdict::Again { due, .. }
+            | Verdict::Snooze(due)
+            | Verdict::Throttle(due) => {
                 Some((&settlement.lease.queue, due.resolve(self.clock.now())))
             }
             _ => None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dq_core::{QueueName, QueueStats, Result, Timestamp};
 
 use crate::error::unexpected;
+use crate::flow;
 use crate::reply::{Refusal, Reply};
 use crate::resize::retry_if_closed;
 use crate::store::RedisBackend;
@@ -106,5 +107,8 @@ fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Result<()> {
         // Another program may have written there: a malformed total must not hide the rest.
         *total += str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     }
-    Ok(())
+    match reply.list_or_nil()? {
+        Some(gate) => flow::add_gate(&mut stats.flow, gate),
+        None => Ok(()),
+    }
 }

@@ -161,8 +161,9 @@ impl Layer for RedissonBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.native.capabilities();
-        // Totals miss the jobs that Java adds and takes.
+        // Totals miss the jobs that Java adds and takes, and limits would miss those that it runs.
         capabilities.totals = false;
+        capabilities.flow = false;
         capabilities
     }
 

@@ -5,19 +5,20 @@
 --          2  maximum bytes of records, counted in partitions with large records only, of which the
 --             first may be larger; 0 to peek: leases nothing and reports due times
 --          3  the name of the holder of the leases (at most 255 bytes)
---          then for each partition two: the maximum number of jobs of its queue, or '' if the
---          previous partition is of the same queue; the length of a lease in milliseconds, of which
---          the first of a queue counts
+--          then for each partition three, of which the first ones of a queue count: the maximum
+--          number of jobs of its queue, or '' if the previous partition is of the same queue; how many
+--          of them would start at once; the length of a lease in milliseconds
 --          then '1' to say in the index of queues when to look at these partitions again, else '0'
 -- returns  {now, then an item for each partition}. The item is CLOSED, WRONG_TYPE or FORMAT (see
 --          access.lua); {nil} for a paused partition; for a peek {next, due times of the oldest due
 --          jobs …}; else {next, lease_end, first_token, then for each leased job: handle, due time,
 --          record, numbers of the state before the lease or ''}
 --          next         when the next job is due or a lease expires; at most `now` if more jobs
---                       are due or more leases have expired; nil if there are neither
+--                       are due or more leases have expired; nil if there are neither. In a queue
+--                       with limits, when a job may start instead of when it is due
 --          lease_end    the end of all these leases, or 0
 --          first_token  the fencing token of the first job; each further one is one more
--- cost     O(log n) a job; five small commands for a partition without due jobs
+-- cost     O(log n) a job; five small commands for a partition without due jobs; with limits eight
 
 local leased_state = leased_state_maker(ARGV[3])
 

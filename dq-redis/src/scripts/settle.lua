@@ -11,20 +11,21 @@
 --          R       retry, after a failed attempt        due time, error
 --          G       again, with another payload          due time, payload
 --          Z       snooze, not counted as an attempt    due time
+--          T       snooze, and no job starts before     due time
 --          U       released, the handler not started
 --          B       released, the handler started
 --          X       dead                                 '1' if the attempt failed, else '0'; reason
 -- returns  a string with '1' accepted or '0' if the lease was lost, for each lease
--- cost     O(log n) a lease; a call for jobs that are done makes seven commands, eight if any has
---          a key, and seven to twelve more with a history
+-- cost     O(log n) a lease; a call for jobs that are done makes eight commands, nine if any has
+--          a key, seven to twelve more with a history, and one or more with limits
 
 local args, sub, byte = ARGV, string.sub, string.byte
 local letters = args[2]
 local leases = #letters
 local HANDLES, TOKENS = 4, 4 + leases
-local D, S, R, G, Z, U, X = byte('DSRGZUX', 1, 7)
+local D, S, R, G, Z, T, U, X = byte('DSRGZTUX', 1, 8)
 -- The number of details by verdict.
-local DETAILS = { [S] = 1, [R] = 2, [G] = 2, [Z] = 1, [X] = 2 }
+local DETAILS = { [S] = 1, [R] = 2, [G] = 2, [Z] = 1, [T] = 1, [X] = 2 }
 local NO_TOKEN = string.rep('\0', 8)
 local handles = {}
 for i = 1, leases do
@@ -32,6 +33,7 @@ for i = 1, leases do
 end
 read_history_limit(args[3], args[4])
 check_ended_keys(partition)
+local gate = read_gate(partition)
 local states = redis.call('HMGET', partition.state, unpack(handles))
 -- Handles whose leases end; handles and keys of deleted jobs; and the answers.
 local ended, deleted, keys, answers = {}, {}, {}, {}
@@ -39,6 +41,8 @@ local ended, deleted, keys, answers = {}, {}, {}, {}
 -- death, handle, …; and handle, reason, …
 local changed, changed_records, waiting, dead, reasons = {}, {}, {}, {}, {}
 local done = 0
+-- Jobs that did not start, and until when the queue is closed.
+local unstarted, closed_until = 0, nil
 -- Handles of accepted verdicts: a second verdict on the same lease finds the lease lost.
 local seen = {}
 
@@ -73,13 +77,15 @@ local function let_wait(handle, state, verdict, due, text)
     state.losses, state.attempts = 0, 0
     state.note = note_with_error(state.note, nil)
     changed_records[#changed_records + 1], changed_records[#changed_records + 2] = handle, text
-  elseif verdict == Z then
+  elseif verdict == Z or verdict == T then
     state.losses = 0
   elseif verdict == U then
     state.deliveries = state.deliveries - 1
+    unstarted = unstarted + 1
   end
   local score = due and resolve_due(due) or string.format('%.0f', state.due)
   local next_due = tonumber(score)
+  closed_until = verdict == T and math.max(next_due, closed_until or next_due) or closed_until
   state.postponed = verdict == G and 0 or state.postponed + next_due - state.due
   state.due = next_due
   waiting[#waiting + 1], waiting[#waiting + 2] = score, handle
@@ -130,6 +136,9 @@ if #changed > 0 then
     redis.call('ZCARD', partition.dead)
     redis.call('HSTRLEN', partition.reason, '')
   end
+  if closed_until then
+    redis.call('HSTRLEN', partition.flow, '')
+  end
 end
 send('HSET', partition.state, changed)
 send('ZADD', partition.due, waiting)
@@ -149,4 +158,14 @@ send('HDEL', partition.key, keys)
 add_total(partition, 'done', done)
 add_total(partition, 'skipped', #deleted - done)
 publish_if_first(args[1], partition, waiting)
+if closed_until then
+  close_until(partition, closed_until)
+  gate = read_gate(partition)
+end
+if gate then
+  for _ = 1, unstarted do
+    gate.start(-1)
+  end
+  gate.note_ended(#ended)
+end
 return table.concat(answers)

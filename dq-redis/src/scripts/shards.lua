@@ -5,13 +5,16 @@
 --          'stored'                    reads the stored layout; on the unsharded partition only
 --          'commit', expected, next    stores the layout `next` if the stored one is `expected`; on
 --                                      the unsharded partition only
---          'look'                      changes nothing
---          'close', change             closes the partition unless it is in use; `change` is the
+--          'look', '', place           changes nothing
+--          'mark'                      makes claims look at the queue's gate, if it has one
+--          'close', change, place      closes the partition unless it is in use; `change` is the
 --                                      number of the change
 --          'open', change              opens the partition if this change or an earlier one closed
 --                                      it
+--          `place` is 'cluster' if new shards could not share the queue's limits, else ''
 -- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps: 1 if
---          the partition is in use (it holds jobs or pinned ids, or is paused), else 0
+--          the partition is in use (it holds jobs or pinned ids, or is paused, or has limits in a
+--          cluster), else 0
 -- cost     O(log n)
 
 local partition = partition_at(0)
@@ -31,6 +34,13 @@ elseif step == 'commit' then
   return 1
 end
 
+local flow = partition.flow
+  and redis.call('HMGET', partition.flow, 'declared', 'overriding', 'closed_until') or {}
+local limits = flow[2] or flow[1] or UNLIMITED
+if step == 'mark' and (flow[1] or flow[2] or flow[3]) then
+  mark_gate(partition, limits)
+end
+
 -- The marker of a closed partition: see CLOSED_PREFIX in library/access.lua.
 local marker
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-inf')) do
@@ -41,6 +51,7 @@ end
 local leases = redis.call('ZCARD', partition.lease) - (marker and 1 or 0)
 local jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead)
 local is_in_use = jobs > 0 or redis.call('HGET', partition.meta, 'paused') ~= false
+  or ARGV[3] == 'cluster' and limits ~= UNLIMITED
   or redis.call('ZCOUNT', partition.unpin, '(' .. now_text, '+inf') > 0
 local closed_by = marker and tonumber(string.sub(marker, #CLOSED_PREFIX + 1))
 

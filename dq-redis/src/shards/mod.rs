@@ -8,10 +8,14 @@
 //! partitions of different counts share nothing. Scripts on one partition are atomic; claims,
 //! counts and listings visit all partitions.
 //!
+//! On one server, the partitions of a queue share the keys of its limits, whatever their count, and a
+//! claim counts the leases of all. In a cluster no script can, so only a queue with one shard has
+//! limits there.
+//!
 //! # Changing the shard count
 //!
 //! The shard count is fixed while the queue is *in use*: it holds jobs (also dead ones) or pinned
-//! ids, or is paused. The unsharded partition stores it as a [`Layout`](layout::Layout), and all
+//! ids, is paused, or has limits in a cluster. The unsharded partition stores it as a [`Layout`](layout::Layout), and all
 //! calls use the stored count. A call that stores jobs or pauses the queue first changes the count
 //! to its process's setting. If that is not possible, storing jobs fails.
 //!
@@ -48,7 +52,7 @@
 //!
 //! In a cluster, jobs scheduled or claimed during a claim may change its order, and each slot uses
 //! its node's clock. Counts and listings are not atomic. When the shard count changes, totals
-//! restart at zero and the history is left behind.
+//! restart at zero and the history is left behind; limits stay.
 
 pub(crate) mod layout;
 pub(crate) mod leases;

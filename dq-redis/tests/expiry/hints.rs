@@ -75,16 +75,18 @@ async fn each_call_that_sets_a_due_time_sets_an_expiry_key() {
         Verdict::Snooze(far(3)),
         Verdict::Again { due: far(4), payload: "2".into() },
         dead(),
+        // The last one, since it closes the queue.
+        Verdict::Throttle(far(5)),
     ] {
         schedule(&backend, job()).await;
         let leased = claim(&backend, 10).await.jobs.remove(0);
         settle(&backend, &leased, verdict).await;
     }
     let jobs = dead_ids(&backend, &queue()).await;
-    let replay = dq_core::Operation::Replay { queue: &queue(), jobs: &jobs, due: far(5) };
+    let replay = dq_core::Operation::Replay { queue: &queue(), jobs: &jobs, due: far(6) };
     backend.operate(replay).await.unwrap();
-    let expected: Vec<_> = (0..6).map(|offset| FAR.as_millis() + offset).collect();
-    let calls = "stored, moved, retried, snoozed, again and replayed";
+    let expected: Vec<_> = (0..7).map(|offset| FAR.as_millis() + offset).collect();
+    let calls = "stored, moved, retried, snoozed, again, throttled and replayed";
     assert_eq!(expiry_keys(&server), expected, "{calls}");
 }
 

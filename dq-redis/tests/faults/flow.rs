@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Due, JobId, JobRef, JobState, Operation, Renewal, Reschedule,
-    Settled, Settlement,
+    Backend, BrowseParams, Cancelled, ClaimParams, Due, Flow, JobId, JobRef, JobState, Operation,
+    Renewal, Reschedule, Settled, Settlement, Verdict, Want,
 };
 use dq_servers::Redis;
 
-use crate::common::{HOUR, by_key, dead, purge, replay_all};
+use crate::common::{HOUR, at_most, by_key, dead, declare, purge, replay_all, settle};
 use crate::faults::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, queue};
 
 fn new_name() -> String {
@@ -58,12 +58,40 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     replay_all(&**backend, &queue).await;
     backend.operate(Operation::Pause { queue: &queue }).await.unwrap();
     backend.operate(Operation::Resume { queue: &queue }).await.unwrap();
+    let has_limits = backend.capabilities().flow;
+    if has_limits {
+        flow_with_limits(&**backend, name).await;
+    }
     purge(&**backend, &queue).await;
     let all = backend.stats(&[]).await.unwrap();
     let stats = all.iter().find(|stats| stats.queue == queue).expect("the queue is listed");
-    assert!(stats.totals.is_none_or(|totals| totals.created == 4), "{stats:?}");
+    assert!(
+        stats.totals.is_none_or(|totals| totals.created == 4 + u64::from(has_limits)),
+        "{stats:?}"
+    );
     let findings = backend.check().await;
     assert!(findings.iter().all(|found| found.code != "redis.unreachable"), "{findings:?}");
+}
+
+/// Two workers wait for room in the queue, which has two due jobs at least.
+async fn flow_with_limits(backend: &dyn Backend, name: &str) {
+    let queue = queue(name);
+    declare(backend, &queue, at_most(1).rate("1000/1s".parse().unwrap())).await;
+    backend.schedule(vec![job(name)]).await.unwrap();
+    let first = claim(backend, &[name], 9).await.unwrap();
+    assert_eq!(first.jobs.len(), 1);
+    for worker in ["one", "two"] {
+        let wants = [Want::new(queue.clone(), 9, HOUR)];
+        backend.claim(ClaimParams::new(&wants, 9, worker)).await.unwrap();
+    }
+    for verdict in [Verdict::Release { started: false }, Verdict::Throttle(Due::NOW)] {
+        let claimed = claim(backend, &[name], 9).await.unwrap();
+        let leased = claimed.jobs.first().unwrap_or(&first.jobs[0]);
+        settle(backend, leased, verdict).await;
+    }
+    let resume = Operation::Resume { queue: &queue };
+    backend.operate(resume).await.unwrap();
+    declare(backend, &queue, Flow::UNLIMITED).await;
 }
 
 /// Makes the Redisson backend's own calls. Server commands replace Java's clients.

@@ -2,5 +2,6 @@
 
 mod change;
 mod fixture;
+mod limits;
 mod placement;
 mod races;

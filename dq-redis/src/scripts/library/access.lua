@@ -30,7 +30,7 @@ local function is_closed_marker(member)
 end
 
 -- The number of the format that this version writes: see format.rs.
-local OWN_FORMAT = 1
+local OWN_FORMAT = 2
 
 -- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
 -- is too old for this kind of access, 'write' or 'read'; else nil.
@@ -50,17 +50,21 @@ end
 local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
 
 -- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
--- that reads or changes jobs calls it first. `access` is 'write' or 'read'; nil for calls of holders
--- of leases, which a raised format does not refuse, and for claims, which have read the format.
+-- that reads or changes jobs calls it first. `access` is 'write' or 'read'; 'hold' for calls of
+-- holders of leases, which a raised format does not refuse; nil for claims, which have read the
+-- format, and take the room of the leases themselves.
 -- Returns `stop, reply`: false, and the script continues; or true, and the script replies
 --   nil     more leases may have expired: the client repeats the call, so that no single call runs
 --           long (a claim goes on, and reports that it should be repeated)
 --   CLOSED  a change of the number of shards has closed the partition: the client looks up the number
 --   FORMAT  this version is too old for the format of the partition
 local function requeue_expired(partition, access)
-  local refusal = access and refuse_format(redis.call('HGET', partition.meta, 'format'), access)
-  if refusal then
-    return true, refusal
+  if access == 'write' or access == 'read' then
+    partition.format = redis.call('HGET', partition.meta, 'format')
+    local refusal = refuse_format(partition.format, access)
+    if refusal then
+      return true, refusal
+    end
   end
   local expired = redis.call(
     'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', MAX_EXPIRED_TEXT)
@@ -79,6 +83,7 @@ local function requeue_expired(partition, access)
   end
   redis.call('ZCARD', partition.due)
   redis.call('ZCARD', partition.quarantine)
+  local gate = access and read_gate(partition)
   -- ZREM comes first, since it takes no memory: a server out of memory then allows the other writes.
   redis.call('ZREM', partition.lease, unpack(expired))
   for i, handle in ipairs(expired) do
@@ -93,6 +98,9 @@ local function requeue_expired(partition, access)
       -- NX: a job that is also in `due`, which only another program can cause, keeps its due time.
       redis.call('ZADD', partition.due, 'NX', state.due, handle)
     end
+  end
+  if gate then
+    gate.note_ended(#expired)
   end
   return #expired == MAX_EXPIRED
 end

@@ -11,7 +11,8 @@ local MAX_PEEKED = 2000
 local function prepare_claim(partition)
   local meta = redis.call('HMGET', partition.meta, 'paused', 'large', 'token', 'format')
   partition.paused, partition.large, partition.last_token = meta[1], meta[2], meta[3]
-  partition.refusal = refuse_format(meta[4], 'write')
+  partition.format = meta[4]
+  partition.refusal = refuse_format(partition.format, 'write')
   if not partition.refusal then
     partition.has_more_expired, partition.refusal = requeue_expired(partition)
   end
@@ -75,21 +76,35 @@ local function serve_partitions(layout)
 
   local replies, n = { now }, 0
   while n < partitions do
-    local max_jobs, lease_length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
-    local of_queue = {}
+    local first = 4 + 3 * n
+    local max_jobs, lease_length = tonumber(ARGV[first]), tonumber(ARGV[first + 2])
+    local of_queue, served = {}, #replies
     repeat
       local partition = partition_at(n)
       catch_wrong_type(prepare_claim, partition)
       of_queue[#of_queue + 1] = partition
       n = n + 1
-    until ARGV[4 + 2 * n] ~= ''
+    until ARGV[4 + 3 * n] ~= ''
+    local gate, before = open_gate(of_queue, is_peek), jobs_left
+    local wanted = gate and math.min(max_jobs, tonumber(ARGV[first + 1]), jobs_left)
+    max_jobs = gate and gate.allowed(max_jobs, wanted) or max_jobs
     local share = #of_queue == 1 and { max_jobs } or layout.shares(of_queue, max_jobs)
     for i, partition in ipairs(of_queue) do
       local reply = catch_wrong_type(serve, partition, share[i], lease_length)
-      if reply and updates_index then
-        look_again(partition, reply[1])
+      partition.next, replies[served + i] = reply and reply[1], reply or partition.refusal
+    end
+    if gate then
+      local started = before - jobs_left
+      gate.pass(started, started < wanted)
+    end
+    for i, partition in ipairs(of_queue) do
+      if not partition.refusal then
+        replies[served + i][1] = partition.next
+        if updates_index then
+          local time = partition.look_at
+          look_again(partition, time == nil and partition.next or time)
+        end
       end
-      replies[#replies + 1] = reply or partition.refusal
     end
   end
   return replies

@@ -31,6 +31,15 @@
 -- Jobs in the history and pinned ids have entries in the last four only. These expire, so that they
 -- do not outlive their last entry by long.
 --
+-- The native layout adds two keys for a queue's limits (gate.lua). All shards of a queue share them;
+-- in a cluster, where they cannot, each shard has its own, and limits are refused:
+--   flow    hash        `declared` and `overriding`, limits as text (flow.rs); `rate`, what the rate has
+--                       used (RateState in dq_core); `closed_until`, by a handler's throttle; `full_by`,
+--                       how many leases must end before a job may start, as of the last claim
+--   line    sorted set  the claimers that wait for room: 'j' and the name → when it joined in
+--                       microseconds; 's' and the name → when it was last seen, minus LONG_AGO
+-- They are read only if `meta` has a `format`, which every limit sets.
+--
 -- The index of queues, `{prefix}:due-queues`, follows the keys of all partitions of a call, unless
 -- these are shards, or the layout has no index:
 --   sorted set  key `due` of a partition → when a claim has to look at the partition: not after the

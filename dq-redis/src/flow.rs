@@ -1,0 +1,138 @@
+//! Limits of queues: how many of its jobs run at once, and how fast they start. The scripts keep them
+//! (`scripts/library/gate.lua`).
+//!
+//! A limit is text, `max_running;interval;burst;rate`, each part empty if it is missing. The interval,
+//! in microseconds, and the burst are for the scripts; the rate is written as in settings.
+
+use dq_core::machine::Gate;
+use dq_core::{Due, Error, ErrorKind, Flow, QueueFlow, QueueName, RateState, Result, Timestamp};
+
+use crate::args::due_arg;
+use crate::keys::Partition;
+use crate::reply::{self, Reply};
+use crate::resize::retry_if_closed;
+use crate::script::Call;
+use crate::store::RedisBackend;
+
+impl RedisBackend {
+    /// `field` is `declared` or `overriding`. Returns 1 if that changed anything, else 0.
+    pub(crate) async fn set_flow(
+        &self,
+        queue: &QueueName,
+        field: &str,
+        flow: Option<Flow>,
+    ) -> Result<u64> {
+        let is_limited = flow.is_some_and(|flow| flow.is_limited());
+        let text = flow.map(encode).unwrap_or_default();
+        let changed = retry_if_closed!(self, async {
+            let partitions = self.partitions_of(queue).await?;
+            let shards = self.shard_settings.for_queue(queue).unwrap_or(1);
+            if self.link.server().is_cluster() && partitions.shards().max(shards) > 1 {
+                return if is_limited { Err(unlimitable(queue)) } else { Ok(Some(0)) };
+            }
+            let first = partitions.shard(0);
+            let mut call = self.scripts.limit.on(partitions.all.iter().map(|one| &**one));
+            call.arg(&first.channel).arg(field).arg(&text);
+            let reply = self.run_on(first, call).await?;
+            reply.map(|reply| reply::count(&reply)).transpose()
+        })?;
+        if changed > 0 {
+            self.register([queue]).await?;
+        }
+        Ok(changed)
+    }
+
+    /// Closes all shards of a queue in a cluster, after a settlement has closed one of them. On one
+    /// server the shards share what closes them.
+    pub(crate) async fn close_shards(&self, queue: &QueueName, due: Due) -> Result<()> {
+        let shards = self.partitions_of(queue).await?.shards();
+        for shard in (0..shards).filter(|_| shards > 1 && self.link.server().is_cluster()) {
+            let add = |partition: &Partition, call: &mut Call<'_>| {
+                call.arg(&partition.channel).arg("close").arg(due_arg(due));
+            };
+            self.run_on_shard(queue, shard, &self.scripts.pause, add).await?;
+        }
+        Ok(())
+    }
+}
+
+fn unlimitable(queue: &QueueName) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "queue {queue} has several shards in a cluster, which cannot count their running jobs \
+             together, so it cannot have `max_running` or `rate`"
+        ),
+    )
+    .remedy("set its `shards` to 1, or remove `max_running` and `rate`")
+}
+
+fn encode(flow: Flow) -> String {
+    let max = flow.max_running.map(|max| max.to_string()).unwrap_or_default();
+    match flow.rate {
+        Some(rate) => {
+            format!("{max};{};{};{rate}", rate.interval().as_micros(), rate.max_burst())
+        }
+        None => format!("{max};;;"),
+    }
+}
+
+fn decode(text: &str) -> Option<Flow> {
+    let parts: Vec<&str> = text.splitn(4, ';').collect();
+    let [max, _interval, _burst, rate] = parts[..] else { return None };
+    let mut flow = Flow::UNLIMITED;
+    if !max.is_empty() {
+        flow.max_running = Some(max.parse().ok()?);
+    }
+    if !rate.is_empty() {
+        flow.rate = Some(rate.parse().ok()?);
+    }
+    Some(flow)
+}
+
+/// Limits that another program has written wrongly stop their queue.
+fn read(text: &[u8]) -> Flow {
+    let text = String::from_utf8_lossy(text);
+    decode(&text).unwrap_or_else(|| {
+        tracing::warn!(%text, "Redis: the limits of a queue cannot be read, so it stands still");
+        Flow::UNLIMITED.max_running(0)
+    })
+}
+
+/// Adds the gate of a partition to its queue's stats.
+pub(crate) fn add_gate(flow: &mut QueueFlow, mut reply: Reply) -> Result<()> {
+    let now = reply.time()?;
+    let (declared, overriding) = (reply.bytes_or_nil()?, reply.bytes_or_nil()?);
+    let gate = Gate {
+        declared: declared.as_deref().map(read).unwrap_or_default(),
+        overriding: overriding.as_deref().map(read),
+        rate: RateState(reply.time_or_nil()?.map_or(0, Timestamp::as_millis)),
+        closed_until: reply.time_or_nil()?,
+    };
+    let mut state = gate.state(now);
+    state.opens_at = state.opens_at.max(flow.opens_at);
+    *flow = state;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_they_are_written() {
+        let rate = "10/1s burst 20".parse().unwrap();
+        for (flow, text) in [
+            (Flow::UNLIMITED, ";;;"),
+            (Flow::UNLIMITED.max_running(3), "3;;;"),
+            (Flow::UNLIMITED.rate(rate), ";100000;20;10/1s burst 20"),
+            (Flow::UNLIMITED.max_running(3).rate(rate), "3;100000;20;10/1s burst 20"),
+        ] {
+            assert_eq!(encode(flow), text);
+            assert_eq!(decode(text), Some(flow));
+        }
+        dq_testkit::fuzz::check_text("limits", &["3;100000;20;10/1s burst 20"], |text| {
+            decode(text).is_some()
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! Runners of two processes share a limited queue. Sweeps and ends of leases come later than these tests
+//! wait, so every start is due to a wake-up or to the time that a claim has told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dq_core::{
+    Backend, DelayHandler, Dq, Flow, HandlerResult, JobContext, Operation, Outcome, QueueCode,
+};
+use dq_servers::Redis;
+use dq_testkit::fixture::{job, queue};
+use tokio::sync::mpsc;
+
+use crate::common::at_most;
+use crate::limits::open;
+
+const JOBS: usize = 40;
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(20);
+
+struct Counter {
+    running: Arc<AtomicUsize>,
+    report: mpsc::UnboundedSender<usize>,
+}
+
+impl DelayHandler for Counter {
+    type Payload = serde_json::Value;
+
+    fn code(&self) -> impl QueueCode {
+        "q"
+    }
+
+    async fn handle(&self, _: JobContext, _: serde_json::Value) -> HandlerResult {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::task::yield_now().await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        self.report.send(running).ok();
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn runners_of_two_processes_run_all_jobs_within_the_limits() {
+    let rate = |text: &str| Flow::UNLIMITED.rate(text.parse().unwrap());
+    for flow in [at_most(1), at_most(3), rate("200/1s burst 1"), rate("1000/1s").max_running(1)] {
+        run_all(flow).await;
+    }
+}
+
+async fn run_all(flow: Flow) {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let queue = queue("q");
+    // The runners declare that they have no limit.
+    let operation = Operation::OverrideFlow { queue: &queue, flow: Some(flow) };
+    backend.operate(operation).await.unwrap();
+    let running = Arc::new(AtomicUsize::new(0));
+    let (report, mut reports) = mpsc::unbounded_channel();
+    for _ in 0..2 {
+        let backend: Arc<dyn Backend> = Arc::new(open(&redis).await);
+        let dq = Dq::builder().backend(backend).connect().await.unwrap();
+        let handler = Counter { running: Arc::clone(&running), report: report.clone() };
+        let runner = dq.runner().without_linked_handlers().handler(handler);
+        let runner = runner.sweep(SWEEP_INTERVAL).build().unwrap();
+        tokio::spawn(runner.run_until(std::future::pending::<()>()));
+    }
+    for _ in 0..JOBS {
+        let new = job("q").payload("null");
+        backend.schedule(vec![new]).await.unwrap();
+    }
+    for number in 1..=JOBS {
+        let running = tokio::time::timeout(WAIT, reports.recv()).await;
+        let running = running.unwrap_or_else(|_| panic!("{flow}: {number} of {JOBS}")).unwrap();
+        let max = flow.max_running.map_or(usize::MAX, |max| max as usize);
+        assert!(running <= max, "{flow}: {running} run");
+    }
+}

@@ -1,0 +1,125 @@
+//! A limit is of the queue, not of a shard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dq_core::{Backend, ErrorKind, Flow, Operation, Verdict};
+use dq_testkit::fixture::assert_error;
+use tokio::task::JoinSet;
+
+use crate::common::{HOUR, at_most, declare, purge};
+use crate::shards::fixture::{
+    Topology, assert_refused, claim, job, keyed, process, queue, settle, stats,
+};
+
+const SHARDS: u16 = 5;
+const LIMIT: usize = 3;
+const JOBS: usize = 120;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_claimers_of_all_shards_keep_the_limit() {
+    let queue = queue();
+    let observer = process(Topology::Server, &queue, Some(SHARDS)).await;
+    declare(&observer, &queue, at_most(LIMIT as u32)).await;
+    observer.schedule(keyed(&queue, JOBS)).await.unwrap();
+    let (running, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut claimers = JoinSet::new();
+    for _ in 0..4 {
+        let (queue, running, done) = (queue.clone(), Arc::clone(&running), Arc::clone(&done));
+        claimers.spawn(async move {
+            let process = process(Topology::Server, &queue, Some(SHARDS)).await;
+            while done.load(Ordering::SeqCst) < JOBS {
+                let taken = claim(&process, &queue, 2).await;
+                let now = running.fetch_add(taken.len(), Ordering::SeqCst) + taken.len();
+                assert!(now <= LIMIT, "{now} jobs run, and {LIMIT} may");
+                // A job counts until its settlement begins.
+                for leased in &taken {
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    settle(&process, std::slice::from_ref(leased), &Verdict::Done).await;
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    while let Some(claimer) = claimers.join_next().await {
+        claimer.unwrap();
+    }
+    assert_eq!(stats(&observer, &queue).await.stored(), 0);
+}
+
+#[tokio::test]
+async fn all_shards_share_limits_and_what_closes_them() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(SHARDS)).await;
+    declare(&process, &queue, at_most(LIMIT as u32)).await;
+    process.schedule(keyed(&queue, 20)).await.unwrap();
+    let mut taken = claim(&process, &queue, 20).await;
+    assert_eq!(taken.len(), LIMIT);
+    assert!(claim(&process, &queue, 20).await.is_empty(), "the queue is full");
+    let done = taken.split_off(1);
+    settle(&process, &done, &Verdict::Done).await;
+    assert_eq!(claim(&process, &queue, 20).await.len(), done.len(), "in whatever shard");
+    settle(&process, &taken, &Verdict::Throttle(HOUR.into())).await;
+    assert!(claim(&process, &queue, 20).await.is_empty(), "one shard's job has closed all");
+    assert!(stats(&process, &queue).await.flow.opens_at.is_some());
+    let resumed = process.operate(Operation::Resume { queue: &queue }).await.unwrap();
+    assert_eq!(resumed.affected, 1);
+    assert_eq!(claim(&process, &queue, 20).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_change_of_the_number_keeps_limits_and_what_a_rate_has_used() {
+    let queue = queue();
+    let flow = at_most(4).rate("1/1h burst 3".parse().unwrap());
+    declare(&process(Topology::Server, &queue, None).await, &queue, flow).await;
+    for (shards, may_start) in [(2, 1), (1, 1), (7, 1), (2, 0)] {
+        let process = process(Topology::Server, &queue, Some(shards)).await;
+        process.schedule(keyed(&queue, 5)).await.unwrap();
+        assert_eq!(stats(&process, &queue).await.flow.declared, flow, "{shards} shards");
+        let taken = claim(&process, &queue, 1).await;
+        assert_eq!(taken.len(), may_start, "{shards} shards");
+        settle(&process, &taken, &Verdict::Done).await;
+        purge(&process, &queue).await;
+    }
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_limited_queue_has_one_shard() {
+    let queue = queue();
+    let words = ["several shards", queue.as_str(), "`shards` to 1"];
+    let sharded = process(Topology::Cluster, &queue, Some(2)).await;
+    let limit = Operation::DeclareFlow { queue: &queue, flow: at_most(1) };
+    assert_error(sharded.operate(limit).await, ErrorKind::Unsupported, &words);
+    sharded.schedule(keyed(&queue, 2)).await.unwrap();
+    let unset = process(Topology::Cluster, &queue, None).await;
+    let other = Operation::OverrideFlow { queue: &queue, flow: Some(at_most(1)) };
+    assert_error(unset.operate(other).await, ErrorKind::Unsupported, &words);
+    // Runners declare all queues.
+    assert!(!declare(&unset, &queue, Flow::UNLIMITED).await);
+    purge(&unset, &queue).await;
+
+    let single = process(Topology::Cluster, &queue, Some(1)).await;
+    single.schedule(vec![job(&queue, None, HOUR)]).await.unwrap();
+    assert!(declare(&single, &queue, at_most(1)).await);
+    purge(&single, &queue).await;
+    let many = process(Topology::Cluster, &queue, Some(4)).await;
+    assert_refused(many.schedule(keyed(&queue, 1)).await, &queue, 1, 4);
+    single.schedule(keyed(&queue, 3)).await.unwrap();
+    assert_eq!(claim(&single, &queue, 3).await.len(), 1, "the limit is kept");
+}
+
+#[tokio::test]
+async fn a_throttle_closes_all_shards_in_a_cluster() {
+    let queue = queue();
+    let process = process(Topology::Cluster, &queue, Some(4)).await;
+    process.schedule(keyed(&queue, 20)).await.unwrap();
+    let taken = claim(&process, &queue, 1).await;
+    let minute = Duration::from_secs(60);
+    settle(&process, &taken, &Verdict::Throttle(minute.into())).await;
+    assert!(claim(&process, &queue, 20).await.is_empty());
+    assert!(stats(&process, &queue).await.flow.opens_at.is_some());
+    let resumed = process.operate(Operation::Resume { queue: &queue }).await.unwrap();
+    assert_eq!(resumed.affected, 1);
+    assert_eq!(claim(&process, &queue, 20).await.len(), 19);
+}
