@@ -6,7 +6,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::step::{DueTime, Ending, FlowSpec, GROUPS, JobChoice, JobSpec, KEYS, QUEUES, Step};
+use super::step::{DueTime, Ending, FlowSpec, JobChoice, JobSpec, KEYS, QUEUES, Step};
+
+const GROUPS: u8 = 2;
 
 /// Generates sequences of up to `max_steps` steps.
 pub fn steps(max_steps: usize) -> impl Strategy<Value = Vec<Step>> {

@@ -8,7 +8,6 @@ use dq_core::OnConflict;
 
 pub(super) const QUEUES: u8 = 3;
 pub(super) const KEYS: u8 = 3;
-pub(super) const GROUPS: u8 = 2;
 
 /// One call, or a clock change.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use dq::backend::{Backend, Capabilities, backend_from_url};
 use dq::config::Environment;
 use dq::prelude::*;
 use dq::{
-    BoxError, Clock, Due, Entropy, Flow, HistoryLimit, HistoryLimits, JobId, OnConflict, OnRunning,
-    SystemClock, Timestamp,
+    BoxError, Clock, Due, Entropy, ErrorKind, Flow, HistoryLimit, HistoryLimits, JobId, OnConflict,
+    OnRunning, SystemClock, Timestamp,
 };
 use dq_testkit::faults::Recorder;
 
@@ -75,17 +75,21 @@ pub(crate) fn limits(capabilities: Capabilities) -> Option<Flow> {
     })
 }
 
-async fn set_limits(dq: &Dq) -> Result<(), BoxError> {
-    let Some(flow) = limits(dq.backend().capabilities()) else { return Ok(()) };
+/// Returns whether the store keeps them; a Redis cluster with several shards does not.
+async fn set_limits(dq: &Dq) -> Result<bool, BoxError> {
+    let Some(flow) = limits(dq.backend().capabilities()) else { return Ok(false) };
     let queue = dq.queue_of::<limited>()?;
     let begin = Instant::now();
     while let Err(error) = queue.override_limits(flow).await {
+        if error.kind() == ErrorKind::Unsupported {
+            return Ok(false);
+        }
         if begin.elapsed() > CONNECT_LIMIT {
             return Err(error.into());
         }
         tokio::time::sleep(100.millis()).await;
     }
-    Ok(())
+    Ok(true)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +130,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     // process. A drain ignores signals.
     let interrupted = tokio::spawn(tokio::signal::ctrl_c());
     let dq = connect(url, (mode != Mode::Soak).then_some(file)).await?;
-    set_limits(&dq).await?;
+    let is_limited = set_limits(&dq).await?;
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
@@ -141,7 +145,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
             tokio::select! {
                 _ = input_ends => {}
                 _ = interrupted => {}
-                () = produce(&dq, name, mode) => {}
+                () = produce(&dq, name, mode, is_limited) => {}
                 () = count(&dq, file), if mode == Mode::Soak => {}
             }
         }
@@ -176,7 +180,7 @@ async fn count(dq: &Dq, file: &str) {
 /// such replacement detaches it from its key. Every tenth job is cancelled. Every fourth has a
 /// pinned id, which is scheduled again one or two seconds later, when some of these jobs have ended
 /// and others have not.
-async fn produce(dq: &Dq, name: &str, mode: Mode) {
+async fn produce(dq: &Dq, name: &str, mode: Mode, is_limited: bool) {
     // A soak schedules twice as many, but fewer than a process can run (about 50 a second), so that
     // no backlog grows.
     let pause = if mode == Mode::Soak { 30.millis() } else { 60.millis() };
@@ -206,22 +210,17 @@ async fn produce(dq: &Dq, name: &str, mode: Mode) {
                 }
             }
         }
-        if number % 8 == 4 && mode != Mode::Soak {
+        if number % 8 == 4 && is_limited && mode != Mode::Soak {
             schedule_limited(dq, number).await;
         }
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Schedules a job of a queue with limits, if the store keeps them. If the store does not answer, there
-/// may be no such job.
+/// Schedules a job of the queue with limits. If the store does not answer, there may be no such job.
 async fn schedule_limited(dq: &Dq, number: u64) {
-    let capabilities = dq.backend().capabilities();
-    if !capabilities.flow {
-        return;
-    }
     let mut job = dq.schedule::<limited>(number).after((number % 23 * 100).millis());
-    if capabilities.groups {
+    if dq.backend().capabilities().groups {
         job = job.group(format!("group {}", number / 8 % 3));
     }
     let _ = job.await;
