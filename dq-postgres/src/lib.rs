@@ -33,6 +33,7 @@ mod claim;
 mod config;
 mod connect;
 mod error;
+mod flow;
 mod import;
 mod inspect;
 mod listener;

@@ -1,0 +1,117 @@
+//! Limits for all processes: exact in concurrent claims, quick, and kept by older processes.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::Migrated;
+use dq_core::{
+    Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Result, Timestamp, Verdict, Want,
+};
+use dq_postgres::PostgresBackend;
+use dq_servers::shared_postgres;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use crate::common::{LEASE, claim, client, connect, database, job, queue, settle};
+use crate::schema::migrate;
+
+const LIMIT: u32 = 3;
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+async fn declare(backend: &PostgresBackend, flow: Flow) {
+    backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
+}
+
+async fn claim_as(backend: &PostgresBackend, worker: &str) -> Result<Vec<LeasedJob>> {
+    let wants = [Want::new(queue(), 2, LEASE)];
+    Ok(backend.claim(ClaimParams::new(&wants, 2, worker)).await?.jobs)
+}
+
+/// Eight claims at once, in many rounds. Returns how many jobs have run.
+async fn run_rounds(stores: &[Arc<PostgresBackend>; 2], rounds: usize) -> usize {
+    let mut done = 0;
+    for round in 0..rounds {
+        let mut claims = JoinSet::new();
+        for n in 0..8 {
+            let store = Arc::clone(&stores[n % 2]);
+            claims.spawn(async move { claim_as(&store, &format!("worker-{n}")).await.unwrap() });
+        }
+        let leased = claims.join_all().await.concat();
+        assert!(leased.len() <= LIMIT as usize, "round {round}: {} jobs run", leased.len());
+        settle(&stores[0], &leased, Verdict::Done).await;
+        done += leased.len();
+    }
+    done
+}
+
+/// In each isolation that a database may have as its default: claims with an old snapshot would count
+/// too few leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_claims_of_processes_keep_limit_and_rate() {
+    for isolation in ["read committed", "repeatable read", "serializable"] {
+        let url = database().await;
+        let name = url.rsplit('/').next().unwrap();
+        let setting = format!("ALTER DATABASE {name} SET default_transaction_isolation = ");
+        client(&url).await.batch_execute(&format!("{setting} '{isolation}'")).await.unwrap();
+        let stores = [Arc::new(connect(&url).await), Arc::new(connect(&url).await)];
+        stores[0].schedule((0..200).map(|_| job(Due::NOW)).collect()).await.unwrap();
+        declare(&stores[0], Flow::UNLIMITED.max_running(LIMIT)).await;
+        let done = run_rounds(&stores, 20).await;
+        assert!(done >= 20, "{isolation}: {done} jobs in 20 rounds");
+        // The burst, and then one a day.
+        declare(&stores[0], Flow::UNLIMITED.rate(rate("1/1day burst 3"))).await;
+        assert_eq!(run_rounds(&stores, 5).await, 3, "{isolation}");
+    }
+}
+
+/// The workers that the server's notifications name.
+async fn called_workers(url: &str) -> (Client, mpsc::UnboundedReceiver<String>) {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let (sender, called) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message.unwrap() {
+                let worker = notification.payload().rsplit(' ').next().unwrap();
+                let _ = sender.send(worker.to_owned());
+            }
+        }
+    });
+    client.batch_execute("LISTEN dq").await.unwrap();
+    (client, called)
+}
+
+/// Another process's place in the line is called, and nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_calls_the_first_in_the_line() {
+    let url = database().await;
+    let stores = [connect(&url).await, connect(&url).await];
+    declare(&stores[0], Flow::UNLIMITED.max_running(1)).await;
+    stores[0].schedule((0..4).map(|_| job(Due::NOW)).collect()).await.unwrap();
+    let workers = ["first", "second"];
+    let mut wakeups = Vec::new();
+    for (store, worker) in stores.iter().zip(workers) {
+        wakeups.push(store.listen(&[queue()], worker).await.unwrap());
+    }
+    let leased = claim_as(&stores[0], "busy").await.unwrap();
+    for (store, worker) in stores.iter().zip(workers) {
+        assert!(claim_as(store, worker).await.unwrap().is_empty(), "{worker}");
+    }
+    let line = client(&url).await;
+    let line = line.query_one("SELECT line FROM dq.gate ORDER BY n DESC LIMIT 1", &[]).await;
+    assert_eq!(line.unwrap().get::<_, Vec<String>>(0), workers);
+
+    let (_listening, mut called) = called_workers(&url).await;
+    settle(&stores[0], &leased, Verdict::Done).await;
+    assert_eq!(called.recv().await.unwrap(), "first");
+    wakeups[0].next().await;
+    let leased = claim_as(&stores[0], "first").await.unwrap();
+    assert_eq!(leased.len(), 1);
+    settle(&stores[1], &leased, Verdict::Done).await;
+    assert_eq!(called.recv().await.unwrap(), "second");
+    wakeups[1].next().await;
+}
