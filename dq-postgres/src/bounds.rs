@@ -97,6 +97,13 @@ impl Bounds {
         self.queues.get(queue).is_some_and(|bounds| bounds.is_held_back)
     }
 
+    /// Notes that the queue has room again.
+    pub(crate) fn release(&mut self, queue: &QueueName) {
+        if let Some(bounds) = self.queues.get_mut(queue) {
+            bounds.is_held_back = false;
+        }
+    }
+
     pub(crate) fn of(&self, queue: &QueueName, is_full: bool) -> QueueBounds {
         let known = self.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
         if is_full { known.without_bounds() } else { known }

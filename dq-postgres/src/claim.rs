@@ -180,7 +180,8 @@ impl Store {
                 continue;
             }
             let reply = QueueReply::read(row).map_err(|_| unexpected())?;
-            let next_due = reply.next_due(now).filter(|_| index < wanted).map(Timestamp::from_millis);
+            let next_due =
+                reply.next_due(now).filter(|_| index < wanted).map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next_due).min();
             let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
             let new = reply.bounds(now, known, sent[index].changes, is_full);

@@ -16,11 +16,8 @@ impl Store {
         flow: Option<Flow>,
     ) -> Result<Vec<Row>> {
         let flow = flow.as_ref().map(write);
-        let params = [
-            (&queue as _, Type::TEXT),
-            (&overrides as _, Type::BOOL),
-            (&flow as _, Type::TEXT),
-        ];
+        let params =
+            [(&queue as _, Type::TEXT), (&overrides as _, Type::BOOL), (&flow as _, Type::TEXT)];
         let sql = "SELECT dq.limit_queue($1, $2, $3::jsonb)::integer::bigint";
         self.change(sql, &params).await
     }

@@ -138,7 +138,10 @@ fn wake(store: &Store, notice: &Notice) {
             None if lock(&store.bounds).is_held_back(&queue) => {}
             // The job's due time is unknown; the claim that follows returns it.
             None => store.listeners.wake(&queue, Timestamp::EPOCH),
-            Some((due, worker)) if worker.is_empty() => store.listeners.wake(&queue, *due),
+            Some((due, worker)) if worker.is_empty() => {
+                lock(&store.bounds).release(&queue);
+                store.listeners.wake(&queue, *due);
+            }
             Some((due, worker)) => {
                 store.listeners.wake_only(&queue, worker, *due);
             }

@@ -2,14 +2,12 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dq_core::config::Migrated;
-use dq_core::{
-    Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Result, Timestamp, Verdict, Want,
-};
+use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Result, Verdict, Want};
 use dq_postgres::PostgresBackend;
 use dq_servers::shared_postgres;
+use dq_testkit::fixture::run_due;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -97,7 +95,7 @@ async fn room_calls_the_first_in_the_line() {
     for (store, worker) in stores.iter().zip(workers) {
         wakeups.push(store.listen(&[queue()], worker).await.unwrap());
     }
-    let leased = claim_as(&stores[0], "busy").await.unwrap();
+    let leased = claim(&stores[0], 1).await.jobs;
     for (store, worker) in stores.iter().zip(workers) {
         assert!(claim_as(store, worker).await.unwrap().is_empty(), "{worker}");
     }
@@ -114,4 +112,36 @@ async fn room_calls_the_first_in_the_line() {
     settle(&stores[1], &leased, Verdict::Done).await;
     assert_eq!(called.recv().await.unwrap(), "second");
     wakeups[1].next().await;
+}
+
+/// The tables of version 1, with what its processes call.
+const VERSION_1: &str = concat!(
+    "CREATE SCHEMA dq;",
+    include_str!("../src/sql/tables.sql"),
+    "UPDATE dq.meta SET functions = 1;
+    CREATE FUNCTION dq.claim(text[], integer[], bigint[], integer, text, bigint[], bigint[], bigint[],
+        bigint[], bigint[], bigint[]) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+    INSERT INTO dq.queue (name, bucket) VALUES ('orders', 1);
+    INSERT INTO dq.job (id, seq, at, due, created, q, payload)
+        SELECT gen_random_uuid(), n, 0, 0, 0, 1, '' FROM generate_series(1, 9) n"
+);
+
+/// A claim by a process of version 1.
+const OLD_CLAIM: &str = "SELECT count(id) FROM dq.claim(ARRAY['orders'], ARRAY[9],
+    ARRAY[60000::bigint], 9, 'old', ARRAY[null::bigint], ARRAY[0::bigint], ARRAY[null::bigint],
+    ARRAY[0::bigint], ARRAY[null::bigint], ARRAY[0::bigint])";
+
+#[tokio::test]
+async fn a_store_of_version_1_is_upgraded_and_its_processes_keep_limits() {
+    let url = database().await;
+    let psql = |sql: &str| shared_postgres().psql(&url, sql).unwrap();
+    psql(VERSION_1);
+    assert_eq!(migrate(&url, None).await, Migrated::Updated);
+    assert_eq!(psql("SELECT version FROM dq.meta"), "2");
+    let backend = connect(&url).await;
+    declare(&backend, Flow::UNLIMITED.max_running(LIMIT)).await;
+    assert_eq!(claim_as(&backend, "new").await.unwrap().len(), 2);
+    assert_eq!(psql(OLD_CLAIM), "1");
+    declare(&backend, Flow::UNLIMITED).await;
+    assert_eq!(run_due(&backend, "orders").await.len(), 6);
 }

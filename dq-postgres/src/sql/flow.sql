@@ -121,6 +121,11 @@ BEGIN
     IF coalesce(again_at, opens_at) IS NULL THEN
         IF is_due AND g.line[1] <> claimer THEN
             PERFORM dq.call_worker(f.q, 0, g.line[1]);
+        ELSIF NOT is_due AND has_lock AND g.line <> '{}' THEN
+            -- Nobody has to wait any more: without a job for them, nobody is woken either.
+            g.line := '{}';
+            g.seen := '{}';
+            PERFORM dq.call_worker(f.q, 9000000000000000, '');
         END IF;
     ELSIF place IS NOT NULL THEN
         IF g.seen[place] < t - 30000 THEN
@@ -135,7 +140,7 @@ BEGIN
             IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
                 again_at := t + 10;
             ELSIF (dq.room(f, g.used, t)).free > 0 THEN
-                again_at := t;
+                again_at := t + 1;
             END IF;
         END IF;
     END IF;
