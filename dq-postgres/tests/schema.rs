@@ -54,7 +54,7 @@ async fn processes_that_connect_at_the_same_time_create_it_once() {
             let backend = opened.await.unwrap();
             backend.schedule(vec![job("q")]).await.unwrap();
         }
-        assert_eq!(execute(&url, "SELECT count(*), min(version) FROM dq.meta"), "1|1");
+        assert_eq!(execute(&url, "SELECT count(*), min(version) FROM dq.meta"), "1|2");
         assert_eq!(run_due(&*open(&url).await, "q").await.len(), 8, "{isolation}");
     }
 }

@@ -97,7 +97,7 @@ BEGIN
         is_changed := is_changed OR FOUND;
     END IF;
     IF is_changed AND NOT is_paused THEN
-        PERFORM dq.hint(bucket), dq.call_worker(q, 0, '') FROM dq.queue WHERE name = queue_name;
+        PERFORM dq.hint(dq.bucket_of(queue_name)), dq.call_worker(q, 0, '') FROM dq.queue WHERE name = queue_name;
     END IF;
     RETURN is_changed;
 END $$;

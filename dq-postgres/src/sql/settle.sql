@@ -82,8 +82,10 @@ BEGIN
     IF EXISTS (SELECT FROM dq.flow WHERE q = ANY (touched)) THEN
         IF not_started IS NOT NULL THEN
             PERFORM dq.give_back(f, jobs, t) FROM (
-                SELECT f, count(*) AS jobs FROM unnest(not_started) AS released (q) JOIN dq.flow f USING (q)
-                WHERE rate_interval IS NOT NULL GROUP BY f ORDER BY (f).q) AS released;
+                SELECT f, jobs
+                FROM (SELECT q, count(*) AS jobs FROM unnest(not_started) AS q GROUP BY q) AS counted
+                    JOIN dq.flow f USING (q)
+                WHERE rate_interval IS NOT NULL ORDER BY q) AS released;
         END IF;
         PERFORM dq.note_room(f, t) FROM dq.flow f WHERE q = ANY (touched) AND max_running IS NOT NULL;
     END IF;
