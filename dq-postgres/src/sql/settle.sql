@@ -1,6 +1,6 @@
 -- Ends leases, sorted by id and no job twice. Returns the jobs whose leases were held. Verdicts: 0 done,
--- 1 skip, 2 retry, 3 snooze, 4 again, 5 dead, 6 release, 7 snooze and throttle the queue. A flag says that the attempt of a dead job counts,
--- or that a released job has started. A text is the reason or the error.
+-- 1 skip, 2 retry, 3 snooze, 4 again, 5 dead, 6 release, 7 snooze, and throttle the queue. A flag says that
+-- the attempt of a dead job counts, or that a released job has started. A text is the reason or the error.
 CREATE OR REPLACE FUNCTION dq.settle(
     ids uuid[], tokens bigint[], verdicts integer[], times bigint[], are_delays boolean[],
     flags boolean[], texts text[], kinds text[], payloads bytea[]
