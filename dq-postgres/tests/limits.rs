@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use dq_core::config::Migrated;
-use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Result, Verdict, Want};
+use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Verdict, Want};
 use dq_postgres::PostgresBackend;
 use dq_servers::shared_postgres;
 use dq_testkit::fixture::run_due;
@@ -25,9 +25,9 @@ async fn declare(backend: &PostgresBackend, flow: Flow) {
     backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
 }
 
-async fn claim_as(backend: &PostgresBackend, worker: &str) -> Result<Vec<LeasedJob>> {
-    let wants = [Want::new(queue(), 2, LEASE)];
-    Ok(backend.claim(ClaimParams::new(&wants, 2, worker)).await?.jobs)
+async fn claim_as(backend: &PostgresBackend, max: usize, worker: &str) -> Vec<LeasedJob> {
+    let wants = [Want::new(queue(), max, LEASE)];
+    backend.claim(ClaimParams::new(&wants, max, worker)).await.unwrap().jobs
 }
 
 /// Eight claims at once, in many rounds. Returns how many jobs have run.
@@ -37,7 +37,7 @@ async fn run_rounds(stores: &[Arc<PostgresBackend>; 2], rounds: usize) -> usize 
         let mut claims = JoinSet::new();
         for n in 0..8 {
             let store = Arc::clone(&stores[n % 2]);
-            claims.spawn(async move { claim_as(&store, &format!("worker-{n}")).await.unwrap() });
+            claims.spawn(async move { claim_as(&store, 1, &format!("worker-{n}")).await });
         }
         let leased = claims.join_all().await.concat();
         assert!(leased.len() <= LIMIT as usize, "round {round}: {} jobs run", leased.len());
@@ -97,7 +97,7 @@ async fn room_calls_the_first_in_the_line() {
     }
     let leased = claim(&stores[0], 1).await.jobs;
     for (store, worker) in stores.iter().zip(workers) {
-        assert!(claim_as(store, worker).await.unwrap().is_empty(), "{worker}");
+        assert!(claim_as(store, 2, worker).await.is_empty(), "{worker}");
     }
     let line = client(&url).await;
     let line = line.query_one("SELECT line FROM dq.gate ORDER BY n DESC LIMIT 1", &[]).await;
@@ -107,7 +107,7 @@ async fn room_calls_the_first_in_the_line() {
     settle(&stores[0], &leased, Verdict::Done).await;
     assert_eq!(called.recv().await.unwrap(), "first");
     wakeups[0].next().await;
-    let leased = claim_as(&stores[0], "first").await.unwrap();
+    let leased = claim_as(&stores[0], 2, "first").await;
     assert_eq!(leased.len(), 1);
     settle(&stores[1], &leased, Verdict::Done).await;
     assert_eq!(called.recv().await.unwrap(), "second");
@@ -140,7 +140,7 @@ async fn a_store_of_version_1_is_upgraded_and_its_processes_keep_limits() {
     assert_eq!(psql("SELECT version FROM dq.meta"), "2");
     let backend = connect(&url).await;
     declare(&backend, Flow::UNLIMITED.max_running(LIMIT)).await;
-    assert_eq!(claim_as(&backend, "new").await.unwrap().len(), 2);
+    assert_eq!(claim_as(&backend, 2, "new").await.len(), 2);
     assert_eq!(psql(OLD_CLAIM), "1");
     declare(&backend, Flow::UNLIMITED).await;
     assert_eq!(run_due(&backend, "orders").await.len(), 6);

@@ -144,7 +144,7 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    IF has_lock AND (started > 0 OR g IS DISTINCT FROM old) THEN
+    IF has_lock AND g IS DISTINCT FROM old THEN
         PERFORM dq.change_gate(g);
     END IF;
     -- At a rate, each has a turn.
