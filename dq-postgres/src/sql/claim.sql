@@ -30,6 +30,7 @@ DECLARE
     startable integer;
     wanted dq.queue;
     f dq.flow;
+    g dq.gate;
     -- Queues with limits; null if no queue of the store has any.
     locked integer[];
     room record;
@@ -65,7 +66,8 @@ BEGIN
         IF locked IS NOT NULL THEN
             SELECT * INTO f FROM dq.flow WHERE flow.q = wanted.q;
             IF FOUND THEN
-                room := dq.room(f, (dq.gate_of(f.q)).used, t);
+                g := dq.gate_of(f.q);
+                room := dq.room(f, g.used, t);
                 -- A queue that was only throttled has no limit: jobs may wait in the runner.
                 most := CASE WHEN f.q <> ALL (locked) THEN 0
                     WHEN coalesce(f.max_running, f.rate_interval) IS NULL THEN least(most, room.jobs)
@@ -119,7 +121,7 @@ BEGIN
             ORDER BY j.at LIMIT 1;
         until := NULL;
         IF f.q = wanted.q THEN
-            until := dq.pass_gate(f, holder, cardinality(picked), startable, room.free,
+            until := dq.pass_gate(f, g, holder, cardinality(picked), startable, room.free,
                 coalesce(least(next_at, expired_due) <= t, false), f.q = ANY (locked), t);
         END IF;
         want := i;

@@ -38,9 +38,10 @@ END $$;
 
 -- With an older snapshot, as in a transaction that is not READ COMMITTED, a claim does not see the last one.
 -- Then the row exists, and the server reports a serialization failure, after which the call is repeated.
-CREATE OR REPLACE FUNCTION dq.change_gate(g dq.gate) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO dq.gate VALUES (g.q, g.n + 1, g.used, g.line, g.seen) ON CONFLICT DO NOTHING
-$$;
+CREATE OR REPLACE FUNCTION dq.change_gate(g dq.gate) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO dq.gate VALUES (g.q, g.n + 1, g.used, g.line, g.seen) ON CONFLICT DO NOTHING;
+END $$;
 
 -- `used` at the time `t`: in the range also after the clock was set back, or the rate was changed.
 CREATE OR REPLACE FUNCTION dq.used_until(f dq.flow, used bigint, t bigint) RETURNS bigint
@@ -74,20 +75,22 @@ END $$;
 -- Wakes the listeners of one worker, or of all for an empty name, when a job may start from the time
 -- `due_at` on.
 CREATE OR REPLACE FUNCTION dq.call_worker(queue_id integer, due_at bigint, worker text) RETURNS void
-LANGUAGE sql AS $$
-    SELECT pg_notify('{channel}', concat_ws(' ', bucket, due_at, left(worker, 1000)))
-    FROM dq.queue WHERE q = queue_id AND worker IS NOT NULL
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF worker IS NOT NULL THEN
+        PERFORM pg_notify('{channel}', concat_ws(' ', bucket, due_at, left(worker, 1000)))
+            FROM dq.queue WHERE q = queue_id;
+    END IF;
+END $$;
 
 -- Counts jobs that a claim has started, of `wanted` ones, in a queue where `free` others could have run; and
 -- moves the claimer in the line, or out of it. Returns until when no job may start: null if one may, the
 -- largest number if only the end of a lease makes room.
 CREATE OR REPLACE FUNCTION dq.pass_gate(
-    f dq.flow, claimer text, started integer, wanted integer, free bigint, is_due boolean,
+    f dq.flow, old dq.gate, claimer text, started integer, wanted integer, free bigint, is_due boolean,
     has_lock boolean, t bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    old dq.gate := dq.gate_of(f.q);
     g dq.gate;
     place integer;
     opens_at bigint;
