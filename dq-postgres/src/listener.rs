@@ -156,3 +156,20 @@ impl Drop for AbortOnDrop {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_of_a_new_job_or_of_room() {
+        let parse = |payload| Notice::parse(payload).map(|notice| (notice.bucket, notice.room));
+        let room = |due, worker: &str| Some((Timestamp::from_millis(due), worker.to_owned()));
+        assert_eq!(parse("17"), Some((17, None)));
+        assert_eq!(parse("17 5 web 1"), Some((17, room(5, "web 1"))));
+        assert_eq!(parse("17 0 "), Some((17, room(0, ""))));
+        for later in ["", "later", "17 5", "17 later web"] {
+            assert_eq!(parse(later), None, "{later:?}");
+        }
+    }
+}

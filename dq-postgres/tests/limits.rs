@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq_core::config::Migrated;
 use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Verdict, Want};
@@ -112,6 +113,35 @@ async fn room_calls_the_first_in_the_line() {
     settle(&stores[1], &leased, Verdict::Done).await;
     assert_eq!(called.recv().await.unwrap(), "second");
     wakeups[1].next().await;
+}
+
+/// A settlement that is not committed does not see who joins the line, and is not seen.
+#[tokio::test]
+async fn who_finds_no_room_during_a_settlement_claims_again_soon() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    declare(&backend, Flow::UNLIMITED.max_running(1)).await;
+    backend.schedule(vec![job(Due::NOW), job(Due::NOW)]).await.unwrap();
+    let leased = claim(&backend, 1).await.jobs.remove(0);
+    let settling = client(&url).await;
+    let settle = format!(
+        "BEGIN; SELECT dq.settle(ARRAY['{}'::uuid], ARRAY[{}::bigint], '{{0}}', null, null, null,
+            '{{null}}', null, null)",
+        leased.job.id, leased.token.0
+    );
+    settling.batch_execute(&settle).await.unwrap();
+    let wants = [Want::new(queue(), 1, LEASE)];
+    let meanwhile = backend.claim(ClaimParams::new(&wants, 1, "other")).await.unwrap();
+    assert_eq!(meanwhile.jobs.len(), 0);
+    let soon = meanwhile.now + Duration::from_millis(10);
+    assert_eq!(meanwhile.next_due, Some(soon));
+    settling.batch_execute("COMMIT").await.unwrap();
+    let leased = claim_as(&backend, 1, "other").await;
+    assert_eq!(leased.len(), 1);
+    // Without a settlement, only the end of the lease makes room.
+    backend.schedule(vec![job(Due::NOW)]).await.unwrap();
+    let full = backend.claim(ClaimParams::new(&wants, 1, "third")).await.unwrap();
+    assert_eq!(full.next_due, Some(leased[0].leased_until));
 }
 
 /// The tables of version 1, with what its processes call.
