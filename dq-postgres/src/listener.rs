@@ -143,7 +143,7 @@ fn wake(store: &Store, notice: &Notice) {
                 store.listeners.wake(&queue, *due);
             }
             Some((due, worker)) => {
-                store.listeners.wake_only(&queue, worker, *due);
+                store.listeners.wake_if_present(&queue, worker, *due);
             }
         }
     }

@@ -115,14 +115,14 @@ impl Listeners {
 
     /// Sends a hint to the queue's listener of this worker, or to all if there is none any more.
     pub fn wake_worker(&self, queue: &QueueName, worker: &str, due: Timestamp) {
-        if !self.wake_only(queue, worker, due) {
+        if !self.wake_if_present(queue, worker, due) {
             self.wake(queue, due);
         }
     }
 
-    /// Sends a hint to the queue's listener of this worker. Returns `false` if there is none, as in other
-    /// processes than the worker's.
-    pub fn wake_only(&self, queue: &QueueName, worker: &str, due: Timestamp) -> bool {
+    /// Sends a hint to the queue's listener of this worker. Returns `false` if there is none, perhaps
+    /// because it listens in another process.
+    pub fn wake_if_present(&self, queue: &QueueName, worker: &str, due: Timestamp) -> bool {
         let mut woken = false;
         if let Some(listeners) = self.lock().get_mut(queue) {
             listeners.retain(|listener| {
