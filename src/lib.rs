@@ -270,7 +270,7 @@ pub use dq_core::{Backfilled, CatchUp, Overlap, RecurringSchedule, ScheduleSpec,
 pub use dq_core::{
     Backoff, DeadKind, DeadReason, Due, DurationExt, Ended, Ending, Flow, Headers, HistoryLimit,
     HistoryLimits, Job, JobId, JobKey, JobRef, JobState, JobView, Limits, NewJob, OnConflict,
-    OnRunning, Queue, QueueCode, QueueFlow, QueueName, Rate, Target, Timestamp, queue,
+    OnRunning, Priority, Queue, QueueCode, QueueFlow, QueueName, Rate, Target, Timestamp, queue,
 };
 // Handlers.
 #[doc(inline)]

@@ -456,6 +456,9 @@ pub(crate) struct EnqueueArgs {
     /// The key.
     #[arg(long)]
     pub(crate) key: Option<String>,
+    /// The group, such as a customer.
+    #[arg(long)]
+    pub(crate) group: Option<String>,
     /// If a waiting job has the key: keep, replace, earliest or latest.
     #[arg(long, default_value = "keep", value_parser = word::<OnConflict>)]
     pub(crate) on_conflict: OnConflict,
@@ -503,14 +506,17 @@ pub(crate) struct LimitArgs {
         long,
         value_name = "N",
         value_parser = max_running,
-        required_unless_present_any = ["rate", "clear"]
+        required_unless_present_any = ["group_max_running", "rate", "clear"]
     )]
     pub(crate) max_running: Option<OrNone<u32>>,
+    /// How many jobs of each group run at once, or "none"; without it, as before.
+    #[arg(long, value_name = "N", value_parser = max_running)]
+    pub(crate) group_max_running: Option<OrNone<u32>>,
     /// How fast jobs start, such as "10/1s" or "10/1s burst 20", or "none"; without it, as before.
     #[arg(long, value_parser = rate)]
     pub(crate) rate: Option<OrNone<Rate>>,
     /// Let the limits count again that the runners declare.
-    #[arg(long, conflicts_with_all = ["max_running", "rate"])]
+    #[arg(long, conflicts_with_all = ["max_running", "group_max_running", "rate"])]
     pub(crate) clear: bool,
 }
 

@@ -82,5 +82,5 @@ pub mod __private {
         EscalateFrom, FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload,
         Registration, Requirements, adapter,
     };
-    pub use crate::model::{CatchUp, Job, Overlap, Queue, QueueCode, Rate};
+    pub use crate::model::{CatchUp, Job, Overlap, Priority, Queue, QueueCode, Rate};
 }

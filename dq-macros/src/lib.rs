@@ -73,7 +73,10 @@ use proc_macro::TokenStream;
 /// | `timeout = "30s"` | time limit for a run; `"none"` for no limit | 15 min |
 /// | `lease = "1m"` | how long a lease lasts unless renewed; after a crash the job runs again this much later; `"1s"` to `"1day"` | 30 s |
 /// | `concurrency = 8` | maximum number of this queue's jobs that a runner runs at once | 16 |
+/// | `priority = "high"` | which queues of a runner start jobs first while its slots are scarce: `"high"`, `"normal"` or `"low"`, in strict order | `"normal"` |
+/// | `reserve = 4` | how many of a runner's slots only this queue may use, at most `concurrency`; they are idle while it has no due job | none |
 /// | `max_running = 3` | maximum number of this queue's jobs that run at once, in all processes together | no limit |
+/// | `group_max_running = 2` | maximum number of jobs of each group that run at once, in all processes together | no limit |
 /// | `rate = "10/1s"` | how fast this queue's jobs start, in all processes together; `"10/1s burst 20"` lets 20 start at once after an idle time | no limit |
 /// | `max_losses = 3` | consecutive leases that may expire before the job is dead | 10 |
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |

@@ -86,6 +86,9 @@ pub struct JobSummary {
     pub queue: QueueName,
     /// The key.
     pub key: Option<String>,
+    /// The group; `None` also for an ended job.
+    #[serde(default)]
+    pub group: Option<String>,
     /// The state.
     #[schema(value_type = openapi::JobState)]
     pub state: JobState,
@@ -176,6 +179,7 @@ impl JobSummary {
             id: job.id,
             queue: job.queue.clone(),
             key: job.key.as_ref().map(|key| key.as_str().to_owned()),
+            group: job.group().map(str::to_owned),
             state: view.state,
             due: job.due,
             first_due: job.first_due,

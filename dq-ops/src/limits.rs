@@ -15,6 +15,8 @@ use crate::text;
 pub struct LimitsView {
     /// Maximum number of running jobs.
     pub max_running: Option<u32>,
+    /// Maximum number of running jobs of each group.
+    pub group_max_running: Option<u32>,
     /// How fast jobs start, such as `10/1s burst 20`.
     pub rate: Option<String>,
     /// Whether an operator has set them. They then replace the runners' own.
@@ -30,6 +32,7 @@ impl LimitsView {
         let (in_force, overridden) = (flow.in_force(), flow.overriding.is_some());
         (in_force.is_limited() || overridden || flow.opens_at.is_some()).then(|| Self {
             max_running: in_force.max_running,
+            group_max_running: in_force.group_max_running,
             rate: in_force.rate.map(|rate| rate.to_string()),
             overridden,
             opens_at: flow.opens_at,
@@ -46,6 +49,10 @@ pub struct LimitChange {
     #[serde(deserialize_with = "present_whole", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub max_running: Option<Option<u32>>,
+    /// Maximum number of running jobs of each group.
+    #[serde(deserialize_with = "present_whole", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>, minimum = 1)]
+    pub group_max_running: Option<Option<u32>>,
     /// How fast jobs start, such as `10/1s burst 20`.
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<openapi::Rate>)]
@@ -71,13 +78,14 @@ impl Session {
     ///
     /// # Errors
     /// `NotFound` if no job, runner, schedule or configuration names the queue; `InvalidInput` if
-    /// `max_running` is 0; `Unsupported` if the store keeps no limits.
+    /// a limit is 0; `Unsupported` if the store keeps no limits.
     pub async fn limit(&self, queue: &QueueName, change: LimitChange) -> Result<bool> {
         let limit = async {
             let handle = self.open(queue)?;
             self.require_known(queue).await?;
             let mut flow = handle.stats().await?.flow.in_force();
             flow.max_running = change.max_running.unwrap_or(flow.max_running);
+            flow.group_max_running = change.group_max_running.unwrap_or(flow.group_max_running);
             flow.rate = change.rate.unwrap_or(flow.rate);
             Ok(handle.override_limits(flow).await?)
         };

@@ -57,6 +57,9 @@ texts! {
     /// Your name for a job: 1 to 255 bytes of UTF-8 without control characters.
     JobKey { .min_length(Some(1)).max_length(Some(255)).pattern(Some(NAME)).examples(["order-4711"]) }
 
+    /// A job's group: 1 to 128 bytes of UTF-8 without control characters.
+    JobGroup { .min_length(Some(1)).max_length(Some(128)).pattern(Some(NAME)).examples(["tenant-42"]) }
+
     /// A job: its id, or `key:` and a live job's key. You can also use `key-base64:` and the key in
     /// URL-safe Base64.
     JobTarget {
@@ -137,6 +140,9 @@ texts! {
         .enum_values(Some(["paused", "no_runner", "limited", "slots_full", "handlers_slow", "store_slow", "clock_skew", "other"]))
     }
 
+    /// A queue's level in a runner.
+    Priority { .enum_values(Some(["high", "normal", "low"])) }
+
     /// How serious a problem is.
     Severity { .enum_values(Some(["info", "warning", "error"])) }
 
@@ -207,6 +213,7 @@ mod tests {
         are_of::<DeadKind, dq_core::DeadKind>();
         are_of::<Ending, dq_core::Ending>();
         are_of::<LatenessCause, dq_core::LatenessCause>();
+        are_of::<Priority, dq_core::Priority>();
         for value in values::<Overlap>() {
             value.as_str().unwrap().parse::<dq_core::Overlap>().unwrap();
         }

@@ -1,6 +1,8 @@
 //! The store's runners and how quickly they serve each queue.
 
-use dq_core::{Histogram, QueueName, RegisteredRunner, RunnerInfo, RunnerQueue, Timestamp};
+use dq_core::{
+    Histogram, Priority, QueueName, RegisteredRunner, RunnerInfo, RunnerQueue, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -84,6 +86,13 @@ pub struct RunnerQueueSummary {
     pub queue: QueueName,
     /// Maximum concurrent jobs from the queue.
     pub concurrency: u64,
+    /// Which queues of the runner start first while its slots are scarce.
+    #[serde(default)]
+    #[schema(value_type = openapi::Priority)]
+    pub priority: Priority,
+    /// How many of the runner's slots only this queue uses.
+    #[serde(default)]
+    pub reserve: u64,
     /// Running jobs from the queue.
     pub running: u64,
     /// How late handlers started.
@@ -121,6 +130,8 @@ impl From<&RunnerQueue> for RunnerQueueSummary {
         Self {
             queue: queue.queue.clone(),
             concurrency: queue.concurrency,
+            priority: queue.priority,
+            reserve: queue.reserve,
             running: queue.running,
             lateness: Quantiles::of(&queue.lateness),
             run_time: Quantiles::of(&queue.run_time),

@@ -31,6 +31,8 @@ pub struct ScheduleRequest {
     pub due: Due,
     /// The key.
     pub key: Option<String>,
+    /// The group.
+    pub group: Option<String>,
     /// Applies if a waiting job has the key.
     pub on_conflict: OnConflict,
     /// Applies if a running job has the key.
@@ -56,6 +58,7 @@ impl ScheduleRequest {
             content_type: "application/json".to_owned(),
             due: Due::NOW,
             key: None,
+            group: None,
             on_conflict: OnConflict::default(),
             on_running: OnRunning::default(),
             headers: BTreeMap::new(),
@@ -158,6 +161,9 @@ impl Session {
         }
         for (name, value) in request.headers {
             job = job.header(name, value);
+        }
+        if let Some(group) = request.group {
+            job = job.group(group);
         }
         if let Some(attempts) = request.max_attempts {
             job = job.max_attempts(attempts);

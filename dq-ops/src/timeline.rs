@@ -11,6 +11,9 @@ use crate::jobs::JobSummary;
 use crate::ops::Session;
 use crate::text;
 
+/// How many running jobs are looked at for the reason why a job waits.
+const MAX_RUNNING: usize = 1_000;
+
 /// A job's past, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
@@ -105,6 +108,13 @@ pub enum WaitReason {
     NoRunner,
     /// A limit for all processes holds it back; see the queue's `limits`.
     Limited,
+    /// As many jobs of its group run as may at once.
+    GroupFull {
+        /// The group.
+        group: String,
+        /// Its running jobs.
+        running: u32,
+    },
     /// All its runners are busy.
     NoFreeSlot,
     /// The job is due and a runner has a free slot.
@@ -163,8 +173,25 @@ impl Session {
         let at = self.now().await?;
         let job = self.summary(&view);
         let events = events(&view, &job, at);
-        let now = wait_reason(&job, &facts, at);
+        let now = match wait_reason(&job, &facts, at) {
+            Some(
+                reason @ (WaitReason::NoFreeSlot | WaitReason::Claimable | WaitReason::Unknown),
+            ) => Some(self.full_group(&view).await?.unwrap_or(reason)),
+            reason => reason,
+        };
         Ok(Timeline { at, job, step: view.job.step(), events, now, presence: (&facts).into() })
+    }
+
+    /// Returns the reason of a ready job whose group is full. Counts at most a page of running jobs.
+    async fn full_group(&self, view: &JobView) -> Result<Option<WaitReason>> {
+        let queue = self.ops.dq().queue(&view.job.queue)?;
+        let limit = queue.stats().await?.flow.in_force().group_max_running;
+        let (Some(group), Some(limit)) = (view.job.group(), limit) else { return Ok(None) };
+        let leased = queue.browse(JobState::Running).payloads(false).limit(MAX_RUNNING).await?;
+        let of_group = leased.jobs.iter().filter(|it| it.job.group() == Some(group)).count();
+        let running = u32::try_from(of_group).unwrap_or(u32::MAX);
+        let full = || WaitReason::GroupFull { group: group.to_owned(), running };
+        Ok((running >= limit).then(full))
     }
 
     async fn facts(&self, queue: &QueueName) -> Result<LatenessFacts> {

@@ -1,5 +1,5 @@
 use dq_core::{DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
-use dq_ops::{EventKind, Role, WaitReason};
+use dq_ops::{EventKind, Role, ScheduleRequest, WaitReason};
 use serde_json::json;
 
 use crate::fixture::{Fixture, key, queue, serves_mail};
@@ -131,6 +131,29 @@ async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
     fixture.admin().pause(&fixture.queue).await.unwrap();
     let (reason, _) = announced(1, 0).await;
     assert_eq!(reason, WaitReason::Paused);
+}
+
+#[tokio::test]
+async fn a_job_waits_for_its_group() {
+    let fixture = Fixture::new().await;
+    fixture.announce("web-3", json!({"running": 0, "queues": [serves_mail(2, 0)]})).await;
+    let change = serde_json::from_value(json!({"group_max_running": 1})).unwrap();
+    let schedule = async |key: &str, group: &str| {
+        let mut request = ScheduleRequest::new("1");
+        (request.key, request.group) = (Some(key.to_owned()), Some(group.to_owned()));
+        fixture.admin().schedule(&fixture.queue, request).await.unwrap();
+    };
+    schedule("running", "t-1").await;
+    schedule("waits", "t-1").await;
+    fixture.admin().limit(&fixture.queue, change).await.unwrap();
+    assert_eq!(fixture.claim().await.len(), 1);
+    schedule("other", "t-2").await;
+    let reason = async |job: &'static str| {
+        fixture.admin().timeline(&fixture.queue, &key(job)).await.unwrap().now.unwrap()
+    };
+    let full = WaitReason::GroupFull { group: "t-1".into(), running: 1 };
+    assert_eq!(reason("waits").await, full);
+    assert_eq!(reason("other").await, WaitReason::Claimable);
 }
 
 #[tokio::test]

@@ -136,7 +136,9 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        let mut capabilities = Capabilities::all();
+        capabilities.groups = false;
+        capabilities
     }
 
     async fn now(&self) -> Result<Timestamp> {

@@ -172,7 +172,6 @@ impl Backend for RabbitBackend {
         // Among jobs with the same due time, a process first claims the ones that it has payloads
         // for.
         capabilities.fifo = false;
-        capabilities.flow = false;
         capabilities
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dq_core::sync::lock;
 use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, Job, JobId, LeasedJob, Result, Settled, Settlement,
-    Timestamp, Verdict,
+    Timestamp, Verdict, Want,
 };
 
 use crate::engine::Engine;
@@ -39,7 +39,15 @@ impl Engine {
         // Names more jobs than the limit, because some may be claimed meanwhile; not all, because
         // the log stores 16 bytes for each.
         prefetched.truncate(params.limit.saturating_mul(2));
-        let claim = Command::Claim(wire::Claim::new(params, prefetched));
+        let claim = wire::Claim::new(params, prefetched);
+        let is_limited = |want: &Want| self.log.peek(|it| it.machine().is_limited(&want.queue));
+        let claim = match params.wants.iter().any(is_limited) {
+            false => Command::Claim(claim),
+            true => {
+                let starting = params.wants.iter().map(|want| want.starting as u64).collect();
+                Command::ClaimLimited(claim, starting)
+            }
+        };
         let releases = self.releases.clone();
         let grant = |replica: &mut Replica, claimed: Claimed, _| {
             let ids = claimed.jobs.iter().map(|leased| leased.job.id);

@@ -54,6 +54,7 @@ impl Backend for RedisBackend {
         // jobs.
         capabilities.fifo = false;
         capabilities.flow = false;
+        capabilities.groups = false;
         capabilities
     }
 

@@ -21,6 +21,9 @@ use crate::write_tx::WriteTx;
 /// due job, and the next claim continues.
 const MAX_DROPPED: usize = 1_000;
 
+/// Jobs that a claim parks per queue; see [`MAX_DROPPED`].
+const MAX_PARKED: usize = 1_000;
+
 /// Leases up to `limit` due jobs in the planned queues.
 ///
 /// For queues without due jobs, `next_due` comes from the plan. If another caller has since added a
@@ -64,13 +67,14 @@ fn lease_in_limits(
     claimed: &mut Claimed,
 ) -> StoreResult<()> {
     let Some(mut gate) = tx.gate(queue_id)? else {
-        return lease_due(tx, queue_id, want, max, worker, claimed);
+        return lease_due(tx, queue_id, want, max, None, worker, claimed);
     };
     let Room::Jobs(jobs) = tx.room(queue_id, &gate)? else { return Ok(()) };
     let before = claimed.jobs.len();
     // A queue that was only throttled has no limit: jobs may wait in the runner.
     let max = if gate.flow().is_limited() { max.min(want.starting).min(jobs) } else { max };
-    lease_due(tx, queue_id, want, max, worker, claimed)?;
+    let group_max = gate.flow().group_max_running;
+    lease_due(tx, queue_id, want, max, group_max, worker, claimed)?;
     let started = claimed.jobs.len() - before;
     if started > 0 && gate.flow().rate.is_some() {
         gate.start(started, tx.now);
@@ -80,18 +84,20 @@ fn lease_in_limits(
 }
 
 /// Leases up to `max` due jobs of one queue. Jobs with invalid rows become dead as
-/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count.
+/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count. Jobs of a group
+/// of which `group_max` run are parked, at most [`MAX_PARKED`].
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
     want: &Want,
     max: usize,
+    group_max: Option<u32>,
     worker: &str,
     claimed: &mut Claimed,
 ) -> StoreResult<()> {
     let leased_until = tx.now + want.lease_for;
-    let (mut remaining, mut dropped) = (max, 0);
-    while remaining > 0 && dropped < MAX_DROPPED {
+    let (mut remaining, mut dropped, mut parked) = (max, 0, 0);
+    while remaining > 0 && dropped < MAX_DROPPED && parked < MAX_PARKED {
         let entries = read_due(tx, queue_id, &want.queue, remaining)?;
         let Some(((last_at, last_seq), _)) = entries.last() else {
             break;
@@ -100,11 +106,19 @@ fn lease_due(
         tx.mark_changed(queue_id);
         tx.execute(&tx.statements.remove_due_until, [queue_id, *last_at, *last_seq])?;
         let has_more = entries.len() == remaining;
-        for ((_, seq), due_job) in entries {
+        for ((at, seq), due_job) in entries {
             let Some((mut job, invalid)) = due_job else {
                 dropped += 1;
                 continue;
             };
+            if let (Some(group), Some(max)) = (job.group(), group_max)
+                && invalid.is_none()
+                && tx.running_of_group(queue_id, group)? >= max
+            {
+                tx.park(queue_id, group, at, seq)?;
+                parked += 1;
+                continue;
+            }
             remaining -= 1;
             match invalid {
                 None => {
@@ -112,7 +126,7 @@ fn lease_due(
                     let until = leased_until.as_millis();
                     tx.execute(
                         &tx.statements.add_lease,
-                        params![seq, queue_id, until, token, worker, granted],
+                        params![seq, queue_id, until, token, worker, granted, job.group()],
                     )?;
                     job.deliveries = job.deliveries.saturating_add(1);
                     let token = FencingToken(token.unsigned_abs());

@@ -48,11 +48,7 @@ impl ReadTx<'_> {
     /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes room.
     pub(crate) fn opens_at(self, queue_id: i64, due: Timestamp) -> StoreResult<Option<Timestamp>> {
         let Some(gate) = self.gate(queue_id)? else { return Ok(Some(due)) };
-        Ok(match self.room(queue_id, &gate)? {
-            Room::Jobs(_) => Some(due),
-            Room::Full => Some(due).filter(|due| *due > self.now),
-            Room::Until(opens_at) => Some(due.max(opens_at)),
-        })
+        Ok(self.room(queue_id, &gate)?.opens_at(due, self.now))
     }
 }
 
@@ -157,7 +153,10 @@ impl Change {
 fn write_flow(tx: &mut WriteTx<'_>, queue: &QueueName, change: Change) -> StoreResult<u64> {
     let queue_id = tx.find_or_add_queue(queue)?;
     let Some(gate) = change.applied(tx.gate(queue_id)?.unwrap_or_default()) else { return Ok(0) };
+    // Older versions would neither count running jobs nor return parked ones.
+    tx.execute(&tx.statements.require_flow, [])?;
     tx.save_gate(queue_id, &gate)?;
+    tx.unpark_all(queue_id)?;
     tx.mark_changed(queue_id);
     Ok(1)
 }

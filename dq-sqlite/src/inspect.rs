@@ -57,7 +57,7 @@ impl ReadTx<'_> {
         stats.running = leases.running.get(&queue_id).copied().unwrap_or(0);
         stats.dead = self.one(&self.statements.count_dead, [queue_id], |row| unsigned(row, 0))?;
         let expired_due = expired.iter().min().copied().map(Timestamp::from_millis);
-        stats.next_due = self.earliest_due(queue_id)?.into_iter().chain(expired_due).min();
+        stats.next_due = self.first_waiting(queue_id)?.into_iter().chain(expired_due).min();
         Ok(stats)
     }
 
@@ -73,7 +73,8 @@ impl ReadTx<'_> {
     fn count_waiting(self, queue_id: i64, expired: &[i64], dues: Range<i64>) -> StoreResult<u64> {
         let bounds = [queue_id, dues.start, dues.end];
         let waiting = self.one(&self.statements.count_due, bounds, |row| unsigned(row, 0))?;
-        Ok(waiting + expired.iter().filter(|due| dues.contains(due)).count() as u64)
+        let parked = self.one(&self.statements.count_parked, bounds, |row| unsigned(row, 0))?;
+        Ok(waiting + parked + expired.iter().filter(|due| dues.contains(due)).count() as u64)
     }
 
     /// Jobs in one state, ordered by a time and `seq`: the due time if waiting, the lease end if
@@ -81,8 +82,10 @@ impl ReadTx<'_> {
     pub(crate) fn browse(self, params: BrowseParams<'_>) -> StoreResult<Page> {
         let BrowseParams { queue, state, after, limit, payloads, order, .. } = params;
         let listings: &[Listing] = match state {
-            JobState::Scheduled => &[Listing::Scheduled, Listing::ExpiredScheduled],
-            JobState::Ready => &[Listing::Ready, Listing::ExpiredReady],
+            JobState::Scheduled => {
+                &[Listing::Scheduled, Listing::ExpiredScheduled, Listing::ParkedScheduled]
+            }
+            JobState::Ready => &[Listing::Ready, Listing::ExpiredReady, Listing::ParkedReady],
             JobState::Running => &[Listing::Running],
             JobState::Dead => &[Listing::Dead],
             JobState::Ended => &[Listing::Ended],

@@ -55,6 +55,7 @@ mod error;
 #[cfg(test)]
 mod fixture;
 mod gate;
+mod groups;
 mod inspect;
 mod listings;
 mod maintenance;

@@ -12,6 +12,8 @@ pub(crate) enum Listing {
     ExpiredScheduled,
     Ready,
     ExpiredReady,
+    ParkedScheduled,
+    ParkedReady,
     Running,
     Dead,
     Ended,
@@ -34,6 +36,10 @@ impl Listing {
             Self::ExpiredReady => {
                 ("lease", "job.due", "job.seq", LEASE, "lease.until <= ?4 AND job.due <= ?4")
             }
+            Self::ParkedScheduled => {
+                ("parked", "parked.at", "parked.seq", UNLEASED, "parked.at > ?4")
+            }
+            Self::ParkedReady => ("parked", "parked.at", "parked.seq", UNLEASED, "parked.at <= ?4"),
             Self::Running => ("lease", "lease.until", "lease.seq", LEASE, "lease.until > ?4"),
             Self::Dead => {
                 ("dead", "dead.died", "dead.seq", "dead.kind, dead.message", "dead.died <= ?4")
@@ -44,7 +50,9 @@ impl Listing {
             }
         };
         let join_job = match table {
-            "due" | "lease" => format!("CROSS JOIN {prefix}job AS job ON job.seq = {table}.seq"),
+            "due" | "lease" | "parked" => {
+                format!("CROSS JOIN {prefix}job AS job ON job.seq = {table}.seq")
+            }
             _ => String::new(),
         };
         let (last_error, join_note) = match table {

@@ -117,6 +117,7 @@ fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateRep
     let Some(queue_id) = tx.find_queue(queue)? else {
         return Ok(report);
     };
+    tx.unpark_all(queue_id)?;
     // One extra shows whether jobs remain.
     let limit = STEP_JOBS + 1;
     let waiting: Vec<(i64, i64)> =

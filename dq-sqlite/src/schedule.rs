@@ -14,12 +14,13 @@ use crate::error::StoreResult;
 use crate::row::encode_headers;
 use crate::write_tx::WriteTx;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct LiveJob {
     seq: i64,
     id: JobId,
     due: Timestamp,
     queue_id: i64,
+    group: Option<String>,
 }
 
 impl LiveJob {
@@ -29,6 +30,7 @@ impl LiveJob {
             id: JobId::from_bytes(row.get(1)?),
             due: Timestamp::from_millis(row.get(2)?),
             queue_id: row.get(3)?,
+            group: row.get(4)?,
         })
     }
 
@@ -42,8 +44,18 @@ impl LiveJob {
 
     /// Returns `false` if the job is running.
     fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
-        if tx.remove_due(self.queue_id, self.due.as_millis(), self.seq)? {
+        let at = self.due.as_millis();
+        if tx.remove_due(self.queue_id, at, self.seq)? {
+            if let Some(group) = &self.group {
+                tx.unpark_first(self.queue_id, group)?;
+            }
             return Ok(true);
+        }
+        if let Some(group) = &self.group {
+            let parked = params![self.queue_id, group, at, self.seq];
+            if tx.execute(&tx.statements.remove_parked, parked)? == 1 {
+                return Ok(true);
+            }
         }
         if self.is_running(tx)? {
             return Ok(false);

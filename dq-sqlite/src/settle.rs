@@ -54,6 +54,9 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         }
         verdict => return Err(StoreError::unsupported(verdict)),
     }
+    if let Some(group) = &lease.group {
+        tx.unpark_first(queue_id, group)?;
+    }
     tx.note_room(queue_id)?;
     Ok(Settled::Accepted)
 }
@@ -69,7 +72,8 @@ fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i6
     };
     let held = params![lease.job.to_bytes(), queue_id, token, tx.now.as_millis()];
     tx.find(&tx.statements.end_lease, held, |row| {
-        let ended = EndedLease { worker: row.get(1)?, since: row.get(2)? };
+        let (worker, since, group) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let ended = EndedLease { worker, since, group };
         Ok((queue_id, row.get(0)?, ended))
     })
 }

@@ -9,6 +9,14 @@ macro_rules! columns {
     };
 }
 
+/// A job's group. Headers that are no JSON come from another program.
+macro_rules! group {
+    () => {
+        "CASE WHEN headers LIKE '%\"dq-group\"%' AND json_valid(headers) \
+        THEN json_extract(headers, '$.\"dq-group\"') END"
+    };
+}
+
 /// Adds a job to the history. An id that has already ended is not inserted again. No constraint can
 /// fail here, so SQLite keeps no statement journal.
 macro_rules! remember {
@@ -84,6 +92,7 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (q) DO UPDATE SET declared = excluded.declared, \
         overriding = excluded.overriding, used = excluded.used, \
         closed_until = excluded.closed_until";
+    require_flow = "UPDATE {p}meta SET min_writer = max(min_writer, 2)";
     count_leases_of = "SELECT count(*) FROM {p}lease WHERE q = ?1 AND until > ?2";
 
     // Live jobs.
@@ -91,8 +100,9 @@ statements! {
     /// statement journal, which costs a quarter of the throughput.
     add_job = "INSERT INTO {p}job (seq, id, q, key, due, created, max_attempts, headers, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
-    job_by_id = "SELECT seq, id, due, q FROM {p}job WHERE id = ?1";
-    job_by_key = "SELECT seq, id, due, q FROM {p}job WHERE q = ?1 AND key = ?2";
+    job_by_id = concat!("SELECT seq, id, due, q, ", group!(), " FROM {p}job WHERE id = ?1");
+    job_by_key =
+        concat!("SELECT seq, id, due, q, ", group!(), " FROM {p}job WHERE q = ?1 AND key = ?2");
     reschedule_job = "UPDATE {p}job SET due = ?2, first_due = NULL WHERE seq = ?1";
     /// After a retry or snooze; `?3` is 1 if the attempt counts. Keeps the first due time.
     requeue_job = "UPDATE {p}job SET due = ?2, first_due = coalesce(first_due, due), \
@@ -128,10 +138,23 @@ statements! {
     first_due_entries = "SELECT at, seq FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT ?2";
     count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at >= ?2 AND at < ?3";
 
+    // Due jobs of full groups.
+    park = "INSERT OR REPLACE INTO {p}parked (q, grp, at, seq) VALUES (?1, ?2, ?3, ?4)";
+    unpark_first = "DELETE FROM {p}parked WHERE (q, grp, at, seq) = (SELECT q, grp, at, seq \
+        FROM {p}parked WHERE q = ?1 AND grp = ?2 ORDER BY at, seq LIMIT 1) RETURNING at, seq";
+    return_parked = "INSERT INTO {p}due (q, at, seq) SELECT q, at, seq FROM {p}parked \
+        WHERE q = ?1";
+    remove_parked = "DELETE FROM {p}parked WHERE q = ?1 AND grp = ?2 AND at = ?3 AND seq = ?4";
+    remove_all_parked = "DELETE FROM {p}parked WHERE q = ?1";
+    first_parked = "SELECT at FROM {p}parked WHERE q = ?1 ORDER BY at LIMIT 1";
+    count_parked = "SELECT count(*) FROM {p}parked WHERE q = ?1 AND at >= ?2 AND at < ?3";
+    count_leases_of_group = "SELECT count(*) FROM {p}lease \
+        WHERE q = ?1 AND grp = ?2 AND until > ?3";
+
     // Running jobs.
     /// A renewal changes `granted`, but not `since`.
-    add_lease = "INSERT INTO {p}lease (seq, q, until, token, worker, granted, since) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)";
+    add_lease = "INSERT INTO {p}lease (seq, q, until, token, worker, granted, since, grp) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)";
     lease_of_job = "SELECT job.seq, lease.q, lease.token FROM {p}job AS job \
         CROSS JOIN {p}lease AS lease ON lease.seq = job.seq WHERE job.id = ?1 \
         AND lease.until > ?2";
@@ -144,8 +167,8 @@ statements! {
     /// One statement, because it runs once per job.
     end_lease = "DELETE FROM {p}lease WHERE token = ?3 \
         AND seq = (SELECT seq FROM {p}job WHERE id = ?1 AND q = ?2) AND until > ?4 \
-        RETURNING seq, worker, since";
-    expired_leases = "SELECT seq, q, worker, since FROM {p}lease WHERE until <= ?1";
+        RETURNING seq, worker, since, grp";
+    expired_leases = "SELECT seq, q, worker, since, grp FROM {p}lease WHERE until <= ?1";
     /// They wait again at their old due time.
     expired_jobs = "SELECT lease.q, job.due FROM {p}lease AS lease CROSS JOIN {p}job AS job \
         ON job.seq = lease.seq WHERE lease.until <= ?1";

@@ -38,6 +38,7 @@ struct Buffered {
 pub(crate) struct EndedLease {
     pub(crate) worker: String,
     pub(crate) since: i64,
+    pub(crate) group: Option<String>,
 }
 
 pub(crate) type QueueWakeup = (QueueName, Timestamp);
@@ -239,12 +240,16 @@ impl<'c> WriteTx<'c> {
     fn return_expired(&mut self) -> StoreResult<()> {
         let now = self.now.as_millis();
         let expired = self.all(&self.statements.expired_leases, [now], |row| {
-            let lease = EndedLease { worker: row.get(2)?, since: row.get(3)? };
+            let (worker, since, group) = (row.get(2)?, row.get(3)?, row.get(4)?);
+            let lease = EndedLease { worker, since, group };
             Ok((row.get(0)?, row.get(1)?, lease))
         })?;
         for (seq, queue_id, lease) in expired {
             self.execute(&self.statements.remove_lease, [seq])?;
             self.release_job(queue_id, seq, &lease, 1, 1)?;
+            if let Some(group) = &lease.group {
+                self.unpark_first(queue_id, group)?;
+            }
         }
         Ok(())
     }
@@ -281,7 +286,7 @@ impl<'c> WriteTx<'c> {
         lease: &EndedLease,
         error: Option<&str>,
     ) -> StoreResult<()> {
-        let EndedLease { worker, since } = lease;
+        let EndedLease { worker, since, .. } = lease;
         self.execute(&self.statements.note_run, params![seq, since, worker, error])?;
         Ok(())
     }

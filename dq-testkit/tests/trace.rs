@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Clock, Entropy, JobId, JobKey, QueueName, SystemClock, Timestamp};
+use dq_core::{Clock, Entropy, Flow, JobId, JobKey, QueueName, SystemClock, Timestamp};
 use dq_testkit::trace::{
     Interval, ObservedCall, ObservedTarget, ObservedVerdict as Verdict, OperatorAction, Promise,
     ScheduleAnswer, Trace, TraceEvent,
@@ -75,6 +75,16 @@ impl TraceBuilder {
         job
     }
 
+    fn schedule_grouped(&mut self, group: &str) -> JobId {
+        let job = self.new_id();
+        let mut call = scheduling(job, 0, Some(ScheduleAnswer::Created));
+        if let ObservedCall::Schedule { group: of_job, .. } = &mut call {
+            *of_job = Some(group.to_owned());
+        }
+        self.add(0, call);
+        job
+    }
+
     fn schedule_keyed(&mut self, millis: u64, detaches: bool) -> JobId {
         let job = self.new_id();
         let mut call = scheduling(job, millis, Some(ScheduleAnswer::Created));
@@ -132,6 +142,7 @@ fn scheduling(job: JobId, due: u64, answer: Option<ScheduleAnswer>) -> ObservedC
         job,
         queue: queue(),
         key: None,
+        group: None,
         detach: false,
         remember: Duration::ZERO,
         not_before: after_start(due),
@@ -405,5 +416,34 @@ fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
         trace.events.last_mut().unwrap().interval.returned_at = after_start(returns);
         let wanted = only_if(is_pinned, &Promise::OneLeaseAtATime);
         assert_eq!(trace.violated(&[job]), wanted, "{before:?}, then {after:?} at {returns}");
+    }
+}
+
+/// Three leases at 50 ms, unless the first has ended by then.
+#[test]
+fn an_exceeded_limit_is_reported() {
+    let two = Flow::UNLIMITED.max_running(2);
+    let one_of_group = Flow::UNLIMITED.group_max_running(1);
+    for (settled, third_claim, exceeds) in [
+        (None, 50, true),
+        (Some(Some(true)), 50, false),
+        (Some(None), 50, false),
+        (None, 101, false),
+    ] {
+        let mut trace = TraceBuilder::new();
+        let jobs = ["a", "b", "a"].map(|group| trace.schedule_grouped(group));
+        trace.claim(0, jobs[0], 1);
+        trace.claim(40, jobs[1], 2);
+        if let Some(accepted) = settled {
+            trace.settle_with(45, jobs[0], 1, Verdict::Done, accepted);
+        }
+        trace.claim(third_claim, jobs[2], 3);
+        let trace = Trace::new(trace.events);
+        for flow in [two, one_of_group] {
+            let found = trace.check_limits(&queue(), flow);
+            assert_eq!(found.len(), usize::from(exceeds), "{settled:?} {third_claim}: {found:?}");
+        }
+        let three = Flow::UNLIMITED.max_running(3).group_max_running(2);
+        assert!(trace.check_limits(&queue(), three).is_empty());
     }
 }

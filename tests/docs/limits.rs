@@ -57,6 +57,49 @@ async fn send_sms(State(provider): State<Provider>, sms: Sms) -> HandlerResult {
     }
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Row;
+
+#[delay_handler("IMPORT_ROW", group_max_running = 2)]
+async fn import_row(_row: Row) -> HandlerResult {
+    Ok(Outcome::Done)
+}
+
+#[tokio::test]
+async fn groups_take_turns() -> dq::Result<()> {
+    let kit = TestKit::with(|runner| runner.only(["IMPORT_ROW"])).await?;
+    let (dq, row) = (kit.dq(), Row);
+    let scheduled = dq.schedule::<import_row>(row).group("tenant-42").await?;
+    assert!(scheduled.is_stored());
+    assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "done");
+    Ok(())
+}
+
+async fn charge(_order: u64) -> HandlerResult {
+    Ok(Outcome::Done)
+}
+
+#[delay_handler("CHARGE_NOW", priority = "high", reserve = 2)]
+async fn charge_now(order: u64) -> HandlerResult {
+    charge(order).await
+}
+
+#[delay_handler("CHARGE_LATER", priority = "low")]
+async fn charge_later(order: u64) -> HandlerResult {
+    charge(order).await
+}
+
+#[tokio::test]
+async fn a_queue_comes_before_another() -> dq::Result<()> {
+    let kit = TestKit::with(|runner| runner.only(["CHARGE_NOW", "CHARGE_LATER"])).await?;
+    let _ = kit.dq().schedule::<charge_later>(1).await?;
+    let _ = kit.dq().schedule::<charge_now>(2).await?;
+    let ran = kit.advance(1.seconds()).await;
+    let queues: Vec<_> = ran.iter().map(|run| run.queue.to_string()).collect();
+    assert_eq!(queues, ["CHARGE_NOW", "CHARGE_LATER"]);
+    Ok(())
+}
+
 async fn override_limits(dq: &Dq) -> dq::Result<()> {
     let queue = dq.queue_of::<send_sms>()?;
     queue.override_limits(Flow::UNLIMITED.max_running(1)).await?; // without a rate

@@ -45,6 +45,7 @@ pub(super) fn enqueue(args: &EnqueueArgs, source: &Source, output: &mut Output<'
         "content_type": args.content_type,
         "due": due_text(args.due),
         "key": args.key,
+        "group": args.group,
         "on_conflict": args.on_conflict,
         "on_running": args.on_running,
         "headers": headers,

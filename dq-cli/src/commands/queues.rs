@@ -91,8 +91,12 @@ pub(super) fn resume(queue: &QueueName, source: &Source, output: &mut Output<'_>
 }
 
 pub(super) fn limit(args: &LimitArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
-    let LimitArgs { queue, max_running, rate, clear } = args;
-    let change = LimitChange { max_running: max_running.map(|it| it.0), rate: rate.map(|it| it.0) };
+    let LimitArgs { queue, max_running, group_max_running, rate, clear } = args;
+    let change = LimitChange {
+        max_running: max_running.map(|it| it.0),
+        group_max_running: group_max_running.map(|it| it.0),
+        rate: rate.map(|it| it.0),
+    };
     let changed = if *clear { source.unlimit(queue)? } else { source.limit(queue, &change)? };
     let limits = source.queue(queue)?.limits;
     output.either(&json!({ "queue": queue, "limits": limits, "changed": changed }), || {
@@ -105,7 +109,9 @@ pub(super) fn limit(args: &LimitArgs, source: &Source, output: &mut Output<'_>) 
 fn limits_text(limits: Option<&LimitsView>) -> String {
     let Some(limits) = limits else { return "no limit".to_owned() };
     let at_once = limits.max_running.map(|max| format!("{max} at once"));
-    let parts: Vec<String> = at_once.into_iter().chain(limits.rate.clone()).collect();
+    let of_group = limits.group_max_running.map(|max| format!("{max} of a group at once"));
+    let parts: Vec<String> =
+        at_once.into_iter().chain(of_group).chain(limits.rate.clone()).collect();
     let text = if parts.is_empty() { "no limit".to_owned() } else { parts.join(", ") };
     if limits.overridden { format!("{text} (set by an operator)") } else { text }
 }

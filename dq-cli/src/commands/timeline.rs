@@ -105,6 +105,9 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
         WaitReason::Paused => "the queue is paused".to_owned(),
         WaitReason::NoRunner => "no runner listens".to_owned(),
         WaitReason::Limited => "a limit of the queue is reached".to_owned(),
+        WaitReason::GroupFull { group, running } => {
+            format!("{} of its group {} run, the most at once", running, text::clean(group))
+        }
         WaitReason::NoFreeSlot => "no free slot".to_owned(),
         WaitReason::Claimable => "about to be claimed".to_owned(),
         WaitReason::Unknown => "due; whether a runner listens is not known".to_owned(),

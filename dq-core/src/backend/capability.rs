@@ -43,6 +43,8 @@ pub struct Capabilities {
     pub forecast: bool,
     /// Queues can have limits for all processes together; see [`Flow`](crate::Flow).
     pub flow: bool,
+    /// Jobs can have groups, of which a queue runs a limited number at once. Requires `flow`.
+    pub groups: bool,
 }
 
 impl Capabilities {
@@ -66,6 +68,7 @@ impl Capabilities {
             registry: true,
             forecast: true,
             flow: true,
+            groups: true,
         }
     }
 }

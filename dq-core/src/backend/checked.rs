@@ -15,7 +15,9 @@ use super::settle::{Settled, Settlement, Verdict};
 use super::statement::SqlStatement;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::model::{JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp};
+use crate::model::{
+    Headers, JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp,
+};
 
 /// Maximum job ids in one administrative operation, and jobs on one page.
 const MAX_IDS: usize = 1_000;
@@ -54,6 +56,9 @@ impl Checked {
         let capabilities = self.backend.capabilities();
         if jobs.iter().any(|job| job.key.is_some()) {
             self.require(capabilities.keys, "keys", OPERATION)?;
+        }
+        if jobs.iter().any(|job| job.headers.get(Headers::GROUP).is_some()) {
+            self.require(capabilities.groups, "groups", OPERATION)?;
         }
         if jobs.iter().any(|job| job.on_running == OnRunning::Detach) {
             self.require(capabilities.detach, "detaching running jobs from their keys", OPERATION)?;
@@ -220,6 +225,9 @@ impl Layer for Checked {
             Operation::DeclareFlow { flow, .. }
             | Operation::OverrideFlow { flow: Some(flow), .. } => {
                 self.require(capabilities.flow, "limits of queues", "limit")?;
+                if flow.group_max_running.is_some() {
+                    self.require(capabilities.groups, "groups", "limit")?;
+                }
                 flow.validate().map_err(|error| error.operation("limit"))?;
             }
             Operation::OverrideFlow { flow: None, .. } => {

@@ -151,6 +151,26 @@ impl Schedule {
         })
     }
 
+    /// Puts the job in a group of 1 to 128 bytes, such as a customer's.
+    ///
+    /// A queue with `group_max_running = 2` runs at most two jobs of each group at once, in all processes
+    /// together. Later jobs of other groups start before those that wait for their group.
+    ///
+    /// ```
+    /// # use dq_core::Dq;
+    /// # dq_core::queue!(IMPORT_ROW: u64);
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// let scheduled = dq.schedule::<IMPORT_ROW>(17).group("tenant-42").await?;
+    /// assert!(scheduled.is_stored());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn group(self, group: impl Into<String>) -> Self {
+        self.header(Headers::GROUP, group)
+    }
+
     /// Sets this job's maximum attempts instead of the queue's; 1 means no retry.
     pub fn max_attempts(self, attempts: u32) -> Self {
         self.with(|job| job.max_attempts = Some(attempts))

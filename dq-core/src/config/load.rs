@@ -249,6 +249,12 @@ mod tests {
             ("[queues.A]\ntimeout = 30", ["no unit", "30s"]),
             ("[queues.A]\ntimeout = \"soon\"", ["soon", "30s"]),
             ("[queues.A]\nconcurrency = 0", ["queues.A.concurrency: ", "at least 1"]),
+            (
+                "[queues.A]\npriority = \"urgent\"",
+                ["queues.A.priority: ", "`high` or `normal` or `low`"],
+            ),
+            ("[queues.A]\nreserve = 0", ["queues.A.reserve: ", "leave it out"]),
+            ("[queues.A]\nreserve = 5\nconcurrency = 4", ["queues.A.reserve: it is 5", "is 4"]),
             ("[defaults]\nmax_attempts = 0", ["defaults.max_attempts: ", "no retry"]),
             ("[queues.A]\nlease = \"10ms\"", ["lease", "1s"]),
             ("[queues.A]\nbackoff = \"1s\"", ["queues.A.backoff: found text", "{ initial = "]),

@@ -11,7 +11,7 @@ use super::late::{LateAction, LatePolicy};
 use super::setting_error::SettingError;
 use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Backoff, Flow, HistoryLimit, LatenessObjective, QueueName, Rate};
+use crate::model::{Backoff, Flow, HistoryLimit, LatenessObjective, Priority, QueueName, Rate};
 
 /// Settings for one queue, each optional.
 ///
@@ -35,11 +35,31 @@ pub struct QueueSettings {
     /// For jobs longer than 5 ms it also bounds the throughput: `concurrency` divided by the sum of
     /// run time and the store's latency for claim and settlement.
     pub concurrency: Option<usize>,
+    /// Which queues of a runner start jobs first while its slots are scarce: `"high"`, `"normal"` or
+    /// `"low"`. Default `"normal"`.
+    ///
+    /// The order between levels is strict: a free slot goes to a queue of a lower level only if no job of
+    /// a higher one is due. Queues of one level take turns, and each starts its jobs by due time. A
+    /// backlog in a higher level can thus starve a lower one; give the lower queue a `reserve`. A running
+    /// job is never interrupted. While slots are scarce, a runner with different levels or a reserve claims
+    /// jobs for free slots only, so it runs fewer jobs under 5 ms each second.
+    pub priority: Option<Priority>,
+    /// How many of a runner's slots only this queue may use; 1 to `concurrency`. Default: none.
+    ///
+    /// The other slots are shared by all queues. The queue uses its reserve first, then shared slots, up
+    /// to its `concurrency`. A reserved slot stays idle while the queue has no due job. A runner starts
+    /// only if the reserves of its queues fit into its concurrency.
+    pub reserve: Option<usize>,
     /// How many jobs of this queue run at once, in all processes together; at least 1. Default: no limit.
     ///
     /// The store counts leases: after a crash, a job's place is free when its lease ends. The runner that
     /// has started last decides, unless an operator has set other limits.
     pub max_running: Option<u32>,
+    /// How many jobs of each [group](crate::Schedule::group) run at once, in all processes together; at
+    /// least 1. Default: no limit.
+    ///
+    /// Jobs of a full group wait, and later jobs of others start before them.
+    pub group_max_running: Option<u32>,
     /// How fast jobs of this queue start, in all processes together, such as `"100/1m"`. Default: no
     /// limit.
     ///
@@ -96,7 +116,10 @@ impl QueueSettings {
 
     optional_setters!(
         concurrency: usize,
+        priority: Priority,
+        reserve: usize,
         max_running: u32,
+        group_max_running: u32,
         rate: Rate,
         max_attempts: u32,
         timeout: Duration,
@@ -118,7 +141,10 @@ impl QueueSettings {
     pub fn over(self, below: Self) -> Self {
         Self {
             concurrency: self.concurrency.or(below.concurrency),
+            priority: self.priority.or(below.priority),
+            reserve: self.reserve.or(below.reserve),
             max_running: self.max_running.or(below.max_running),
+            group_max_running: self.group_max_running.or(below.group_max_running),
             rate: self.rate.or(below.rate),
             max_attempts: self.max_attempts.or(below.max_attempts),
             timeout: self.timeout.or(below.timeout),
@@ -140,6 +166,8 @@ impl QueueSettings {
     pub fn policy(self, queue: &QueueName) -> Result<QueuePolicy> {
         let policy = QueuePolicy {
             concurrency: self.concurrency.unwrap_or(16),
+            priority: self.priority.unwrap_or_default(),
+            reserve: self.reserve.unwrap_or(0),
             max_attempts: self.max_attempts.unwrap_or(5),
             timeout: self.timeout.unwrap_or(Duration::from_secs(15 * 60)),
             lease: self.lease.unwrap_or(Duration::from_secs(30)),
@@ -147,10 +175,15 @@ impl QueueSettings {
             max_losses: self.max_losses.unwrap_or(10),
             late: self.late.clone(),
             lateness: self.lateness,
-            flow: Flow { max_running: self.max_running, rate: self.rate },
+            flow: Flow {
+                max_running: self.max_running,
+                group_max_running: self.group_max_running,
+                rate: self.rate,
+            },
         };
-        // A backoff valid by itself may be invalid with a default.
-        let complete = Self { backoff: policy.backoff.into(), ..self };
+        // A backoff or reserve valid by itself may be invalid with a default.
+        let (concurrency, backoff) = (Some(policy.concurrency), policy.backoff.into());
+        let complete = Self { concurrency, backoff, ..self };
         complete.validate().map_err(|error| {
             Error::new(ErrorKind::Config, format!("queue {queue}: {error}"))
                 .remedy("correct it in the configuration or in the handler's attribute")
@@ -172,9 +205,26 @@ impl QueueSettings {
             let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
             return Err(SettingError::new("concurrency", problem));
         }
-        if self.max_running == Some(0) {
-            let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
-            return Err(SettingError::new("max_running", problem));
+        if self.reserve == Some(0) {
+            let problem = "is 0, which is the default; leave it out";
+            return Err(SettingError::new("reserve", problem));
+        }
+        if let (Some(reserve), Some(concurrency)) = (self.reserve, self.concurrency)
+            && reserve > concurrency
+        {
+            let problem = format!(
+                "is {reserve}, but the queue's concurrency is {concurrency}; reserve fewer slots or raise \
+                 the concurrency"
+            );
+            return Err(SettingError::new("reserve", problem));
+        }
+        for (name, max) in
+            [("max_running", self.max_running), ("group_max_running", self.group_max_running)]
+        {
+            if max == Some(0) {
+                let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
+                return Err(SettingError::new(name, problem));
+            }
         }
         if self.max_attempts == Some(0) {
             let problem = "is 0; it must be at least 1, which means no retry";
@@ -203,6 +253,10 @@ impl QueueSettings {
 pub struct QueuePolicy {
     /// See [`QueueSettings::concurrency`].
     pub concurrency: usize,
+    /// See [`QueueSettings::priority`].
+    pub priority: Priority,
+    /// See [`QueueSettings::reserve`]; 0 for none.
+    pub reserve: usize,
     /// See [`QueueSettings::max_attempts`].
     pub max_attempts: u32,
     /// See [`QueueSettings::timeout`]; [`Duration::MAX`] for no limit.

@@ -59,6 +59,9 @@ impl<R: Stored> Machine<R> {
         for want in wants {
             let Some(queue) = self.find_active_queue(&want.queue) else { continue };
             let (_, next) = affinity.select(&mut self.table, queue, 0, now);
+            let room = self.table.queues[queue].room(now);
+            let next = next.map(Timestamp::from_millis);
+            let next = next.and_then(|next| room.opens_at(next, now)).map(Timestamp::as_millis);
             let lease_end = self.table.first_lease_end(queue);
             earliest = [earliest, next, lease_end].into_iter().flatten().min();
         }
@@ -117,6 +120,11 @@ impl<R: Stored> Machine<R> {
         let due = new.due.resolve(now);
         self.table.create(new, stored, due, JobPlacement::Dead(Box::new(reason), now), now);
         true
+    }
+
+    /// Returns whether the queue has a limit, so that claims must say how many jobs can start.
+    pub fn is_limited(&self, queue: &QueueName) -> bool {
+        self.table.find_queue(queue).is_some_and(|queue| self.table.queues[queue].is_limited())
     }
 
     /// Finds a job by id, in any queue and state. Does not expire leases.

@@ -29,6 +29,17 @@ pub enum Room {
     Until(Timestamp),
 }
 
+impl Room {
+    /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes room.
+    pub fn opens_at(self, due: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Jobs(_) => Some(due),
+            Self::Full => Some(due).filter(|due| *due > now),
+            Self::Until(opens_at) => Some(due.max(opens_at)),
+        }
+    }
+}
+
 impl Gate {
     /// Returns the limits in force.
     pub fn flow(&self) -> Flow {

@@ -11,7 +11,7 @@ use crate::model::Timestamp;
 impl<R: Stored> Machine<R> {
     /// Counts started jobs in a queue with a gate. Returns when the claimer should claim again, except
     /// for the end of a lease, if the next waiting job is due at `next`. A claimer that wants more jobs and
-    /// finds no room for a due one joins the line.
+    /// finds no room for a due one, in the queue or its group, joins the line.
     pub(super) fn pass_gate(
         &mut self,
         queue: usize,
@@ -21,15 +21,18 @@ impl<R: Stored> Machine<R> {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let record = &mut self.table.queues[queue];
-        let running = record.leased.len();
+        let (running, has_parked) = (record.leased.len(), record.has_parked());
         let Limited { gate, line } = record.limited.get_or_insert_default().as_mut();
         if started > 0 {
             gate.start(started, now);
             line.leave(claimer, gate.flow().rate.is_some());
         }
-        let may_join = wants_more && next.is_some_and(|next| next <= now);
+        let is_due = has_parked || next.is_some_and(|next| next <= now);
+        let may_join = wants_more && is_due;
         match gate.room(running, now) {
             Room::Jobs(_) => {
+                // Without room in the group of a due job.
+                line.join_or_renew(claimer, may_join && has_parked, now);
                 self.call_next(queue, now);
                 next
             }
@@ -46,8 +49,9 @@ impl<R: Stored> Machine<R> {
         }
     }
 
-    /// If a lease has ended in a full queue, wakes the claimer that has waited longest, or all.
-    pub(super) fn note_room(&mut self, queue: usize, now: Timestamp) {
+    /// If a lease has ended in a full queue, or in a group with parked jobs, wakes the claimer that has
+    /// waited longest, or all.
+    pub(super) fn note_room(&mut self, queue: usize, group_had_line: bool, now: Timestamp) {
         let record = &mut self.table.queues[queue];
         let running = record.leased.len();
         let Some(Limited { gate, line }) = record.limited.as_deref_mut() else { return };
@@ -55,6 +59,8 @@ impl<R: Stored> Machine<R> {
         let opens_at = match (gate.room(running + 1, now), gate.room(running, now)) {
             (Room::Full, Room::Jobs(_)) => now,
             (Room::Full, Room::Until(opens_at)) => opens_at,
+            (_, Room::Jobs(_)) if group_had_line => now,
+            (_, Room::Until(opens_at)) if group_had_line => opens_at,
             _ => return,
         };
         let due = Timestamp::from_millis(first.at).max(opens_at);

@@ -9,11 +9,15 @@
 //! machines that apply the same log.
 //!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and their indexes,
-//! `history.rs` the ended jobs, `limits.rs` and `gate.rs` the limits of queues, `affinity.rs` claims with preferences.
+//! `history.rs` the ended jobs, `limits.rs` and `gate.rs` the limits of
+//! queues, `groups.rs` those of groups, `affinity.rs` claims with preferences.
 
 mod access;
 mod affinity;
 mod gate;
+#[cfg(test)]
+mod group_tests;
+mod groups;
 mod history;
 pub mod index;
 mod limits;

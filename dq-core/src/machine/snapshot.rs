@@ -1,12 +1,14 @@
 //! A machine's state as plain data, to store it or to send it to another process.
 
+use super::gate::Gate;
 use super::meter::Sizes;
 use super::placement::{JobNotes, JobPlacement, Stored};
 use super::state_machine::Machine;
 use crate::backend::{Announced, Receipt, Totals};
 use crate::model::{HistoryLimits, Job, JobKey, JobView, QueueName, Timestamp};
 
-/// A machine's state, without history limits, lease mode, sizes and pending hints.
+/// A machine's state, without history limits, lease mode, sizes, pending hints, and
+/// the claimers that wait for room: they join again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineSnapshot<R = ()> {
     /// Sequence number of the last inserted job.
@@ -15,6 +17,8 @@ pub struct MachineSnapshot<R = ()> {
     pub last_token: u64,
     /// Each queue's name, whether it is paused, and its totals.
     pub queues: Vec<(QueueName, bool, Totals)>,
+    /// The gates of queues that have or had limits.
+    pub gates: Vec<(QueueName, Gate)>,
     /// Jobs, in no particular order.
     pub jobs: Vec<JobSnapshot<R>>,
     /// Ended jobs with their ends' sequence numbers, in no particular order.
@@ -48,6 +52,9 @@ impl<R: Stored> Machine<R> {
         let table = &self.table;
         let queues =
             table.queues.iter().map(|queue| (queue.name.clone(), queue.paused, queue.totals));
+        let gates = table.queues.iter().filter_map(|queue| {
+            queue.limited.as_ref().map(|limited| (queue.name.clone(), limited.gate))
+        });
         let jobs = table.records.iter().map(|record| JobSnapshot {
             job: record.job.clone(),
             stored: record.stored.clone(),
@@ -59,6 +66,7 @@ impl<R: Stored> Machine<R> {
             last_seq: table.last_seq,
             last_token: table.last_token,
             queues: queues.collect(),
+            gates: gates.collect(),
             jobs: jobs.collect(),
             ended: self.history.ended().map(|(seq, view)| (seq, view.clone())).collect(),
             last_ended: self.history.last_seq,
@@ -80,6 +88,10 @@ impl<R: Stored> Machine<R> {
             let queue = table.ensure_queue(&name);
             table.queues[queue].paused = paused;
             table.queues[queue].totals = totals;
+        }
+        for (name, gate) in snapshot.gates {
+            let queue = table.ensure_queue(&name);
+            *table.queues[queue].gate_mut() = gate;
         }
         for JobSnapshot { job, stored, seq, placement, notes } in snapshot.jobs {
             table.insert(job, stored, seq, placement, notes);

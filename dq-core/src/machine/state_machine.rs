@@ -1,8 +1,8 @@
 //! The rules of the contract: how each call changes the state.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
-use std::{iter, mem};
 
 use bytes::Bytes;
 
@@ -18,8 +18,8 @@ use crate::backend::{
     Rescheduled, Scheduled, Settled, Settlement, Verdict,
 };
 use crate::model::{
-    Ended, Ending, Flow, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning,
-    QueueName, Target, Timestamp,
+    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
+    Target, Timestamp,
 };
 
 /// Maximum jobs that one purge call removes. Builds that share a log must agree on it.
@@ -205,10 +205,8 @@ impl<R: Stored> Machine<R> {
     /// See [`Backend::claim`](crate::Backend::claim).
     pub fn claim(&mut self, params: ClaimParams<'_>, now: Timestamp) -> Claimed {
         self.claim_selected(params, now, |table, queue, max| {
-            let waiting = &mut table.queues[queue].waiting;
-            let due = iter::from_fn(|| waiting.pop(now.as_millis()));
-            let taken = due.take(max).map(|entry| entry.slot).collect();
-            (taken, waiting.first().map(|entry| entry.at))
+            let taken = table.take_due(queue, max, now);
+            (taken, table.queues[queue].waiting.first().map(|entry| entry.at))
         })
     }
 
@@ -223,11 +221,23 @@ impl<R: Stored> Machine<R> {
         now: Timestamp,
     ) -> Claimed {
         self.claim_selected(params, now, |table, queue, max| {
-            let (selected, next) = affinity.select(table, queue, max, now);
-            for entry in &selected {
-                table.queues[queue].waiting.remove(entry.key());
+            let mut taken = Vec::new();
+            loop {
+                let (selected, next) = affinity.select(table, queue, max - taken.len(), now);
+                let is_ahead = selected.first().is_some_and(|first| first.at > now.as_millis());
+                if is_ahead && !taken.is_empty() {
+                    return (taken, next);
+                }
+                let (before, found) = (taken.len(), selected.len());
+                for entry in selected {
+                    table.queues[queue].waiting.remove(entry.key());
+                    taken.extend(table.admit(entry));
+                }
+                // Those of full groups were parked, and others may follow them.
+                if taken.len() - before == found {
+                    return (taken, next);
+                }
             }
-            (selected.into_iter().map(|entry| entry.slot).collect(), next)
         })
     }
 
@@ -284,11 +294,12 @@ impl<R: Stored> Machine<R> {
             return Settled::LostLease;
         };
         let queue = self.table.records[slot].queue;
+        let has_line = self.table.has_line(slot);
         if let Some(due) = self.apply_verdict(slot, &settlement.verdict, now) {
             self.table.postpone(slot, due);
             self.hint(queue, due);
         }
-        self.note_room(queue, now);
+        self.note_room(queue, has_line, now);
         Settled::Accepted
     }
 
@@ -362,8 +373,8 @@ impl<R: Stored> Machine<R> {
         let Some(slot) = self.table.find_leased(&renewal.lease) else {
             return Renewed::LostLease;
         };
-        let (token, until) = (renewal.lease.token, now + renewal.lease_for);
-        self.table.move_to(slot, JobPlacement::Leased { token, until });
+        let until = now + renewal.lease_for;
+        self.table.renew(slot, renewal.lease.token, until);
         Renewed::Until(until)
     }
 
@@ -430,9 +441,8 @@ impl<R: Stored> Machine<R> {
         let Some(queue) = self.table.find_queue(queue) else {
             return vec![0; edges.len().saturating_sub(1)];
         };
-        let waiting = &self.table.queues[queue].waiting;
         let before = edges.iter().map(|edge| edge.as_millis().saturating_sub(1));
-        let counts: Vec<_> = waiting.counts_until(before).collect();
+        let counts = self.table.queues[queue].counts_until(before);
         counts.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as u64).collect()
     }
 
@@ -461,11 +471,11 @@ impl<R: Stored> Machine<R> {
             // These hold before the queue's first job.
             (
                 None,
-                Operation::Pause { queue }
-                | Operation::DeclareFlow { queue, flow: Flow { max_running: Some(_), .. } }
-                | Operation::DeclareFlow { queue, flow: Flow { rate: Some(_), .. } }
-                | Operation::OverrideFlow { queue, flow: Some(_) },
+                Operation::Pause { queue } | Operation::OverrideFlow { queue, flow: Some(_) },
             ) => table.ensure_queue(queue),
+            (None, Operation::DeclareFlow { queue, flow }) if flow.is_limited() => {
+                table.ensure_queue(queue)
+            }
             (None, _) => return OperateReport::default(),
         };
         let mut more = false;
@@ -489,17 +499,16 @@ impl<R: Stored> Machine<R> {
                 usize::from(mem::replace(&mut queue.paused, false) | was_closed)
             }
             Operation::DeclareFlow { flow, .. } => {
-                let gate = table.queues[queue].gate_for(flow.is_limited());
-                gate.map_or(0, |gate| usize::from(mem::replace(&mut gate.declared, flow) != flow))
+                table.queues[queue].change_gate(flow.is_limited(), |gate| gate.declared = flow)
             }
             Operation::OverrideFlow { flow, .. } => {
-                let gate = table.queues[queue].gate_for(flow.is_some());
-                gate.map_or(0, |gate| usize::from(mem::replace(&mut gate.overriding, flow) != flow))
+                table.queues[queue].change_gate(flow.is_some(), |gate| gate.overriding = flow)
             }
             Operation::Purge { .. } => {
                 let queue = &mut table.queues[queue];
                 let dead = queue.dead.iter().copied();
-                let waiting = queue.waiting.after(MIN_KEY);
+                let parked = queue.groups.as_mut().map(|groups| groups.parked.after(MIN_KEY));
+                let waiting = queue.waiting.after(MIN_KEY).chain(parked.into_iter().flatten());
                 let mut jobs: Vec<_> =
                     dead.chain(waiting).take(PURGE_STEP + 1).map(|entry| entry.slot).collect();
                 more = jobs.len() > PURGE_STEP;

@@ -1,10 +1,12 @@
 //! A machine's jobs and their indexes.
 
 use std::collections::{BTreeSet, HashMap};
+use std::iter;
 use std::sync::Arc;
 
 use super::gate::{Gate, Room};
-use super::index::{Arena, DueIndex, HashIndex, MIN_KEY, Slot, TimeEntry};
+use super::groups::Groups;
+use super::index::{Arena, DueIndex, HashIndex, Key, MIN_KEY, Slot, TimeEntry};
 use super::line::Line;
 use super::meter::{Meter, Sizes};
 use super::placement::{JobNotes, JobPlacement, Stored};
@@ -68,6 +70,8 @@ pub(super) struct QueueRecord {
     pub(super) dead: BTreeSet<TimeEntry>,
     pub(super) paused: bool,
     pub(super) totals: Totals,
+    /// `None` as long as no job with a group has run or waits.
+    pub(super) groups: Option<Box<Groups>>,
     /// `None` as long as the queue has had no limit.
     pub(super) limited: Option<Box<Limited>>,
 }
@@ -87,6 +91,89 @@ impl QueueRecord {
         }
     }
 
+    /// Returns how many jobs of a group may run at once.
+    fn group_limit(&self) -> Option<usize> {
+        let flow = self.limited.as_ref()?.gate.flow();
+        flow.group_max_running.map(|max| max as usize)
+    }
+
+    /// Removes a waiting job from the indexes.
+    fn remove_waiting(&mut self, job: &Job, entry: TimeEntry) {
+        if let (Some(group), Some(groups)) = (job.group(), &mut self.groups) {
+            if groups.remove(group, entry) {
+                return;
+            }
+            // It may have been one of the jobs that may start.
+            if let Some(first) = groups.take_first(group) {
+                self.waiting.insert(first);
+            }
+        }
+        self.waiting.remove(entry.key());
+    }
+
+    fn remove_leased(&mut self, job: &Job, entry: TimeEntry) {
+        self.leased.remove(&entry);
+        if let (Some(group), Some(groups)) = (job.group(), &mut self.groups)
+            && let Some(first) = groups.end(group)
+        {
+            self.waiting.insert(first);
+        }
+    }
+
+    /// Returns all parked jobs to the index, after a limit was raised or removed.
+    pub(super) fn unpark_all(&mut self) {
+        let parked = self.groups.as_mut().map(|groups| groups.take_all());
+        parked.into_iter().flatten().for_each(|entry| self.waiting.insert(entry));
+    }
+
+    pub(super) fn has_parked(&self) -> bool {
+        self.groups.as_ref().is_some_and(|groups| !groups.parked.is_empty())
+    }
+
+    /// Returns the earliest waiting job, parked or not.
+    pub(super) fn first_waiting(&mut self) -> Option<TimeEntry> {
+        let parked = self.groups.as_mut().and_then(|groups| groups.parked.first());
+        self.waiting.first().into_iter().chain(parked).min()
+    }
+
+    /// Counts the waiting jobs due by each of these ascending times.
+    pub(super) fn counts_until(&self, times: impl Iterator<Item = i64> + Clone) -> Vec<usize> {
+        let mut counts: Vec<usize> = self.waiting.counts_until(times.clone()).collect();
+        if let Some(groups) = &self.groups {
+            let parked = groups.parked.counts_until(times);
+            counts.iter_mut().zip(parked).for_each(|(count, parked)| *count += parked);
+        }
+        counts
+    }
+
+    /// Lists waiting jobs between two keys (both excluded), at most `limit`.
+    pub(super) fn list_waiting(
+        &mut self,
+        (after, before): (Key, Key),
+        order: Order,
+        limit: usize,
+    ) -> Vec<TimeEntry> {
+        let parked = self.groups.as_mut().map(|groups| &mut groups.parked);
+        let mut entries = Vec::new();
+        for index in [Some(&mut self.waiting), parked].into_iter().flatten() {
+            let is_listed = |entry: &TimeEntry| after < entry.key() && entry.key() < before;
+            match order {
+                Order::Ascending => {
+                    entries.extend(index.after(after).take_while(is_listed).take(limit));
+                }
+                Order::Descending => {
+                    entries.extend(index.before(before).take_while(is_listed).take(limit));
+                }
+            }
+        }
+        entries.sort_unstable();
+        if order == Order::Descending {
+            entries.reverse();
+        }
+        entries.truncate(limit);
+        entries
+    }
+
     pub(super) fn is_limited(&self) -> bool {
         self.limited.as_ref().is_some_and(|limited| limited.gate.flow().is_limited())
     }
@@ -95,9 +182,23 @@ impl QueueRecord {
         &mut self.limited.get_or_insert_default().gate
     }
 
-    /// Returns the gate, which a change creates only if it sets a limit.
-    pub(super) fn gate_for(&mut self, sets_limit: bool) -> Option<&mut Gate> {
-        (sets_limit || self.limited.is_some()).then(|| self.gate_mut())
+    /// Changes limits; returns how many have changed, 0 or 1. Only a change that sets a limit creates a
+    /// gate.
+    pub(super) fn change_gate(
+        &mut self,
+        sets_limit: bool,
+        change: impl FnOnce(&mut Gate),
+    ) -> usize {
+        if !sets_limit && self.limited.is_none() {
+            return 0;
+        }
+        let before = *self.gate_mut();
+        change(self.gate_mut());
+        if *self.gate_mut() == before {
+            return 0;
+        }
+        self.unpark_all();
+        1
     }
 }
 
@@ -118,6 +219,7 @@ impl<R: Stored> JobTable<R> {
             dead: BTreeSet::new(),
             paused: false,
             totals: Totals::default(),
+            groups: None,
             limited: None,
         });
         self.queue_numbers.insert(name.clone(), queue);
@@ -237,6 +339,11 @@ impl<R: Stored> JobTable<R> {
         if is_live {
             self.index_key(slot);
         }
+        if let (JobPlacement::Leased { .. }, Some(group)) =
+            (&placement, self.records[slot].job.group())
+        {
+            self.queues[queue].groups.get_or_insert_default().start(group);
+        }
         self.place(slot, placement);
         queue
     }
@@ -262,7 +369,42 @@ impl<R: Stored> JobTable<R> {
         self.meter.add(|sizes| record.size(sizes));
     }
 
-    /// Leases a job that the caller has taken from the waiting index, but not from the meter.
+    /// Takes due jobs out of the index of waiting jobs, at most `max`, for [`Self::lease`].
+    pub(super) fn take_due(&mut self, queue: usize, max: usize, now: Timestamp) -> Vec<Slot> {
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(entry) = self.queues[queue].waiting.pop(now.as_millis())
+        {
+            taken.extend(self.admit(entry));
+        }
+        taken
+    }
+
+    /// Parks a job that was taken out of the index of waiting jobs if its group is full. Otherwise counts
+    /// and returns it.
+    pub(super) fn admit(&mut self, entry: TimeEntry) -> Option<Slot> {
+        let record = &self.records[entry.slot];
+        if let Some(group) = record.job.group() {
+            let queue = &mut self.queues[record.queue];
+            let limit = queue.group_limit();
+            let groups = queue.groups.get_or_insert_default();
+            if limit.is_some_and(|limit| groups.running(group) >= limit) {
+                groups.park(group, entry);
+                return None;
+            }
+            groups.start(group);
+        }
+        Some(entry.slot)
+    }
+
+    /// Returns whether jobs of the job's group are parked.
+    pub(super) fn has_line(&self, slot: Slot) -> bool {
+        let record = &self.records[slot];
+        let groups = record.job.group().zip(self.queues[record.queue].groups.as_ref());
+        groups.is_some_and(|(group, groups)| groups.has_line(group))
+    }
+
+    /// Leases a job that [`Self::admit`] has returned.
     pub(super) fn lease(
         &mut self,
         slot: Slot,
@@ -320,6 +462,17 @@ impl<R: Stored> JobTable<R> {
         true
     }
 
+    /// Changes when a lease expires.
+    pub(super) fn renew(&mut self, slot: Slot, token: FencingToken, until: Timestamp) {
+        let record = &self.records[slot];
+        self.meter.subtract(|sizes| record.size(sizes));
+        if let JobPlacement::Leased { until, .. } = record.placement {
+            let entry = TimeEntry { at: until.as_millis(), seq: record.seq, slot };
+            self.queues[record.queue].leased.remove(&entry);
+        }
+        self.place(slot, JobPlacement::Leased { token, until });
+    }
+
     pub(super) fn move_to(&mut self, slot: Slot, placement: JobPlacement) {
         self.unplace(slot);
         self.place(slot, placement);
@@ -354,10 +507,10 @@ impl<R: Stored> JobTable<R> {
         let entry = |at: Timestamp| TimeEntry { at: at.as_millis(), seq: *seq, slot };
         match placement {
             JobPlacement::Waiting => {
-                queue.waiting.remove((job.due.as_millis(), *seq));
+                queue.remove_waiting(job, entry(job.due));
             }
             JobPlacement::Leased { until, .. } => {
-                queue.leased.remove(&entry(*until));
+                queue.remove_leased(job, entry(*until));
             }
             JobPlacement::Dead(_, since) => {
                 queue.dead.remove(&entry(*since));
@@ -430,15 +583,16 @@ impl<R: Stored> JobTable<R> {
 
     pub(super) fn stats(&mut self, queue: usize, now: Timestamp) -> QueueStats {
         let queue = &mut self.queues[queue];
-        let ready = queue.waiting.counts_until([now.as_millis()]).next().unwrap_or_default();
+        let ready = queue.counts_until(iter::once(now.as_millis()))[0];
+        let parked = queue.groups.as_ref().map_or(0, |groups| groups.parked.len());
         QueueStats {
             queue: queue.name.clone(),
-            scheduled: (queue.waiting.len() - ready) as u64,
+            scheduled: (queue.waiting.len() + parked - ready) as u64,
             ready: ready as u64,
             running: queue.leased.len() as u64,
             dead: queue.dead.len() as u64,
             paused: queue.paused,
-            next_due: queue.waiting.first().map(|entry| Timestamp::from_millis(entry.at)),
+            next_due: queue.first_waiting().map(|entry| Timestamp::from_millis(entry.at)),
             totals: Some(queue.totals),
             flow: queue.limited.as_ref().map_or_else(Default::default, |it| it.gate.state(now)),
         }
@@ -456,18 +610,14 @@ impl<R: Stored> JobTable<R> {
             JobState::Ready => params.positions_between(first, now),
             _ => params.positions_between(first, last),
         };
-        let is_listed = |entry: &TimeEntry| after < entry.key() && entry.key() < before;
         let limit = params.limit + 1;
-        let index = match (params.state, params.order) {
-            (JobState::Scheduled | JobState::Ready, Order::Ascending) => {
-                return queue.waiting.after(after).take_while(is_listed).take(limit).collect();
+        let index = match params.state {
+            JobState::Scheduled | JobState::Ready => {
+                return queue.list_waiting((after, before), params.order, limit);
             }
-            (JobState::Scheduled | JobState::Ready, Order::Descending) => {
-                return queue.waiting.before(before).take_while(is_listed).take(limit).collect();
-            }
-            (JobState::Running, _) => &queue.leased,
-            (JobState::Dead, _) => &queue.dead,
-            (JobState::Ended, _) => return Vec::new(),
+            JobState::Running => &queue.leased,
+            JobState::Dead => &queue.dead,
+            JobState::Ended => return Vec::new(),
         };
         // Sequence numbers are unique, so the slot only excludes the cursor's own job.
         let entry = |(at, seq), slot| TimeEntry { at, seq, slot };

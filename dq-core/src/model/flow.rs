@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 const MICROS_PER_MILLI: i64 = 1_000;
 
-/// How many of a queue's jobs run at once and how fast they start, in all processes together. Without a
+/// How many of a queue's jobs run at once, in all and of each group, and how fast they start, in all processes together. Without a
 /// value there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -20,6 +20,10 @@ pub struct Flow {
     /// Maximum number of running jobs; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
+    /// Maximum number of running jobs of each [group](crate::NewJob::group); at least 1. Jobs of full
+    /// groups wait, and later jobs start before them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_max_running: Option<u32>,
     /// How fast jobs start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
@@ -27,12 +31,19 @@ pub struct Flow {
 
 impl Flow {
     /// No limit.
-    pub const UNLIMITED: Self = Self { max_running: None, rate: None };
+    pub const UNLIMITED: Self = Self { max_running: None, group_max_running: None, rate: None };
 
     /// Sets [`Self::max_running`].
     #[must_use]
     pub const fn max_running(mut self, max: u32) -> Self {
         self.max_running = Some(max);
+        self
+    }
+
+    /// Sets [`Self::group_max_running`].
+    #[must_use]
+    pub const fn group_max_running(mut self, max: u32) -> Self {
+        self.group_max_running = Some(max);
         self
     }
 
@@ -45,17 +56,21 @@ impl Flow {
 
     /// Returns whether there is any limit.
     pub const fn is_limited(&self) -> bool {
-        self.max_running.is_some() || self.rate.is_some()
+        self.max_running.is_some() || self.group_max_running.is_some() || self.rate.is_some()
     }
 
     /// Checks the values.
     ///
     /// # Errors
-    /// `InvalidInput` if `max_running` is 0.
+    /// `InvalidInput` if `max_running` or `group_max_running` is 0.
     pub fn validate(&self) -> Result<()> {
-        if self.max_running == Some(0) {
-            return Err(Error::invalid("max_running is 0; it must be at least 1")
-                .remedy("to stop the queue, pause it"));
+        for (name, max) in
+            [("max_running", self.max_running), ("group_max_running", self.group_max_running)]
+        {
+            if max == Some(0) {
+                return Err(Error::invalid(format!("{name} is 0; it must be at least 1"))
+                    .remedy("to stop the queue, pause it"));
+            }
         }
         Ok(())
     }
@@ -63,12 +78,16 @@ impl Flow {
 
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.max_running, self.rate) {
-            (None, None) => f.write_str("no limit"),
-            (Some(max), None) => write!(f, "max_running {max}"),
-            (None, Some(rate)) => write!(f, "rate {rate}"),
-            (Some(max), Some(rate)) => write!(f, "max_running {max}, rate {rate}"),
+        let limits = [
+            self.max_running.map(|max| format!("max_running {max}")),
+            self.group_max_running.map(|max| format!("group_max_running {max}")),
+            self.rate.map(|rate| format!("rate {rate}")),
+        ];
+        let limits: Vec<String> = limits.into_iter().flatten().collect();
+        if limits.is_empty() {
+            return f.write_str("no limit");
         }
+        f.write_str(&limits.join(", "))
     }
 }
 
@@ -137,6 +156,19 @@ impl Rate {
         }
         self.burst = burst;
         Ok(self)
+    }
+
+    /// Creates a rate from its parts, such as stored ones.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::burst`].
+    pub fn from_parts(jobs: u32, per: Duration, burst: u32) -> Result<Self> {
+        Self::new(jobs, per)?.burst(burst)
+    }
+
+    /// Returns the jobs, their time, and the burst.
+    pub const fn parts(self) -> (u32, Duration, u32) {
+        (self.jobs, self.per, self.burst)
     }
 
     /// Returns the time between two starts, rounded up to microseconds.

@@ -29,8 +29,13 @@ impl Headers {
     /// The first step's due time, in milliseconds since 1970-01-01T00:00Z, for escalations that
     /// count from it. Absent at step 0; stored like [`Self::STEP`].
     pub const FIRST_DUE: &'static str = "dq-first-due";
+    /// The job's group, of 1 to 128 bytes; see [`NewJob::group`](super::NewJob::group).
+    pub const GROUP: &'static str = "dq-group";
     /// The W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";
+
+    /// Maximum length of a group in bytes of UTF-8.
+    pub const MAX_GROUP_BYTES: usize = 128;
 
     /// Returns whether a MIME type is JSON, in any case.
     ///
@@ -75,13 +80,17 @@ impl Headers {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Checks the names, and the total size against `max_bytes`.
+    /// Checks the names, the group, and the total size against `max_bytes`.
     ///
     /// # Errors
-    /// `InvalidInput` if a name breaks the key rules or the headers are too large.
+    /// `InvalidInput` if a name breaks the key rules, the group is empty, too long or contains a control
+    /// character, or the headers are too large.
     pub fn validate(&self, max_bytes: usize) -> Result<()> {
         for name in self.0.keys() {
             check_name("header name", name, JobKey::MAX_BYTES)?;
+        }
+        if let Some(group) = self.get(Self::GROUP) {
+            check_name("group", group, Self::MAX_GROUP_BYTES)?;
         }
         let bytes = self.size_bytes();
         if bytes > max_bytes {

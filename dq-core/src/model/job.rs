@@ -137,6 +137,15 @@ impl NewJob {
 
     optional_setters!(key: JobKey, max_attempts: u32);
 
+    /// Puts the job in a group, such as a customer's.
+    ///
+    /// A queue with [`group_max_running`](super::Flow::group_max_running) runs at most that many jobs of
+    /// a group at once.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.headers.insert(Headers::GROUP, group);
+        self
+    }
+
     /// Sets [`Self::due`].
     pub fn due(mut self, due: impl Into<Due>) -> Self {
         self.due = due.into();
@@ -175,6 +184,11 @@ impl Job {
             deliveries: 0,
             losses: 0,
         }
+    }
+
+    /// Returns the job's group.
+    pub fn group(&self) -> Option<&str> {
+        self.headers.get(Headers::GROUP)
     }
 
     /// Returns the escalation step, from 0; always 0 for other jobs.

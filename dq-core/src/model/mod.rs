@@ -13,6 +13,7 @@ mod key;
 mod lateness;
 mod limits;
 mod name;
+mod priority;
 mod queue;
 mod runner_info;
 pub(crate) mod schedule;
@@ -31,6 +32,7 @@ pub use lateness::{
     LatenessCause, LatenessCounts, LatenessFacts, LatenessObjective, LatenessStatus,
 };
 pub use limits::Limits;
+pub use priority::Priority;
 pub use queue::{Queue, QueueCode, QueueName};
 pub use runner_info::{RunnerInfo, RunnerQueue};
 pub use schedule::{CatchUp, Overlap, ScheduleSpec};

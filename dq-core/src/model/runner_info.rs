@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::lateness::LatenessCounts;
+use super::priority::Priority;
 use super::queue::QueueName;
 use super::timestamp::Timestamp;
 
@@ -51,6 +52,12 @@ pub struct RunnerQueue {
     pub queue: QueueName,
     /// Maximum concurrent jobs.
     pub concurrency: u64,
+    /// Which queues start first while the runner's slots are scarce.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: Priority,
+    /// How many of the runner's slots only this queue uses.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reserve: u64,
     /// Number of running jobs.
     pub running: u64,
     /// Delays between due times and handler starts, over the last five minutes.
@@ -58,15 +65,15 @@ pub struct RunnerQueue {
     /// Handler run times, over the last five minutes.
     pub run_time: Histogram,
     /// Failed runs since the runner was built.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub failed: u64,
     /// The last hour's starts, by lateness objective; `None` without an objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatenessCounts>,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl RunnerInfo {
@@ -83,8 +90,11 @@ impl RunnerInfo {
         if self.stopping {
             return Some(0);
         }
-        let free = served.concurrency.saturating_sub(served.running);
-        Some(free.min(self.concurrency.saturating_sub(self.running)))
+        let unused = |queue: &RunnerQueue| queue.reserve.saturating_sub(queue.running);
+        let others = self.queues.iter().filter(|other| other.queue != *queue).map(unused);
+        let of_others = others.fold(0, u64::saturating_add);
+        let of_total = self.concurrency.saturating_sub(self.running).saturating_sub(of_others);
+        Some(served.concurrency.saturating_sub(served.running).min(of_total))
     }
 
     pub(crate) fn served(&self, queue: &QueueName) -> Option<&RunnerQueue> {
@@ -122,7 +132,17 @@ impl RunnerInfo {
 impl RunnerQueue {
     pub(crate) fn new(queue: QueueName, concurrency: u64) -> Self {
         let (lateness, run_time) = (Histogram::default(), Histogram::default());
-        Self { queue, concurrency, running: 0, lateness, run_time, failed: 0, objective: None }
+        Self {
+            queue,
+            concurrency,
+            priority: Priority::default(),
+            reserve: 0,
+            running: 0,
+            lateness,
+            run_time,
+            failed: 0,
+            objective: None,
+        }
     }
 }
 
@@ -143,6 +163,8 @@ mod tests {
         let objective = r#""objective":{"objective":"99% < 100ms","in_time":0,"late":0}"#;
         let optional = format!(r#""run_time":[],"failed":12,{objective}"#);
         let all = JSON.replace(r#""run_time":[]"#, &optional).replace("-3,", "-3,\"claim_ms\":12,");
+        let slots = r#""concurrency":16,"priority":"high","reserve":4"#;
+        let all = all.replace(r#""concurrency":16"#, slots);
         for json in [JSON, &all] {
             assert_eq!(read(json).encode(1_000).unwrap(), json);
             let later = json.replacen('{', r#"{"later":{},"#, 1);
@@ -151,6 +173,16 @@ mod tests {
         assert_eq!((read(&all).claim_ms, read(&all).queues[0].failed), (Some(12), 12));
         let other = JSON.replacen(":1,", ":2,", 1);
         assert!(RunnerInfo::decode(other.as_bytes()).unwrap_err().contains("format is 2"));
+    }
+
+    #[test]
+    fn free_slots_leave_out_the_reserves_of_other_queues() {
+        let mut info = read(JSON);
+        info.concurrency = 6;
+        info.queues.push(RunnerQueue::new(QueueName::new("R").unwrap(), 16));
+        (info.queues[1].reserve, info.queues[1].running, info.running) = (4, 1, 2);
+        let free = |queue| info.free_slots(&QueueName::new(queue).unwrap());
+        assert_eq!(["Q", "R", "S"].map(free), [Some(1), Some(4), None]);
     }
 
     #[test]

@@ -98,6 +98,7 @@ fn info(context: &StoreContext, host: &str) -> RunnerInfo {
 fn queue_info(served: &ServedQueue, running: usize, now: Duration) -> RunnerQueue {
     let mut info = RunnerQueue::new(served.queue.clone(), served.policy.concurrency as u64);
     let recent = served.recent.histograms(now);
+    (info.priority, info.reserve) = (served.policy.priority, served.policy.reserve as u64);
     info.running = running as u64;
     (info.lateness, info.run_time) = (recent.lateness, recent.run_time);
     info.failed = served.recent.failed();

@@ -10,7 +10,7 @@ use super::flow;
 use super::late;
 use super::run::Runner;
 use super::shared::{RunnerShared, ServedQueue};
-use super::slots::Slots;
+use super::slots::{QueueSlots, Slots};
 use crate::backend::Backend;
 use crate::client::{ClientShared, Dq};
 use crate::config::{QueueSettings, ScheduleSettings};
@@ -95,6 +95,7 @@ fn build(
     let serve = |handler| served_queue(handler, &builder_settings, shared);
     let mut queues: Vec<ServedQueue> = registry.iter().map(serve).collect::<Result<_>>()?;
     late::refuse_rings(&queues)?;
+    expect_reserves_to_fit(&queues, builder.runner.concurrency)?;
     flow::expect_supported(&queues, &shared.stores.main)?;
     let declarations = if builder.stores_schedules {
         declarations(&builder.dq, &registry)?
@@ -116,7 +117,7 @@ fn build(
     tracing::info!("handlers:{}", registry.table());
     let slots = Slots::new(
         concurrency,
-        queues.iter().map(|served| (served.policy.concurrency, served.queue.is_reserved())),
+        queues.iter().map(queue_slots).collect(),
         stores.len(),
         Arc::clone(&shared.environment.clock),
         builder.observers.clone(),
@@ -212,6 +213,35 @@ fn expect_next_steps(registry: &Registry, shared: &ClientShared) -> Result<()> {
             Err(Error::unsupported(store.name(), &feature))
         }
         _ => Ok(()),
+    }
+}
+
+/// Also refuses reserves that leave no slot to a queue without one.
+fn expect_reserves_to_fit(queues: &[ServedQueue], concurrency: usize) -> Result<()> {
+    let (reserving, others): (Vec<_>, Vec<_>) =
+        queues.iter().partition(|served| served.policy.reserve > 0);
+    let sum = reserving.iter().fold(0, |sum: usize, it| sum.saturating_add(it.policy.reserve));
+    let problem = match others.first() {
+        _ if sum > concurrency => "are more than it has".to_owned(),
+        Some(other) if sum == concurrency => format!("leave none to queue {}", other.queue),
+        _ => return Ok(()),
+    };
+    let reserves: Vec<_> =
+        reserving.iter().map(|it| format!("{} {}", it.queue, it.policy.reserve)).collect();
+    let message = format!(
+        "the runner's concurrency is {concurrency}, and {sum} reserved slots {problem} (reserve of \
+         each queue: {})",
+        reserves.join(", ")
+    );
+    Err(Error::new(ErrorKind::Config, message)
+        .remedy("raise the runner's concurrency, or reserve fewer slots"))
+}
+
+fn queue_slots(served: &ServedQueue) -> QueueSlots {
+    let policy = &served.policy;
+    match served.queue.is_reserved() {
+        true => QueueSlots::internal(policy.concurrency),
+        false => QueueSlots::application(policy.concurrency, policy.priority, policy.reserve),
     }
 }
 

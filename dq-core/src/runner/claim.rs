@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::claim_timer::ClaimTimer;
+use super::claim_timer::{ClaimTimer, HINT_INTERVAL};
 use super::events::Event;
 use super::flow;
 use super::hints::{Hints, Wakeup};
@@ -95,7 +95,7 @@ async fn claim_due(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Resul
         if runner.stop.is_cancelled() {
             return Ok(());
         }
-        if last_scope == Scope::Internal {
+        if last_scope == Scope::Own {
             continue;
         }
         match left {
@@ -112,16 +112,12 @@ async fn claim_due(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Resul
     }
 }
 
-/// Reserves slots for one claim. If both sorts of queues need their own claims, they take turns.
 fn reserve(context: &StoreContext, timer: &mut ClaimTimer, last_scope: Scope) -> Reservation {
-    let (runner, claim_loop) = (&context.runner, context.claim_loop);
-    let expects_internal = timer.expects_internal_jobs(runner.now());
-    let prefers_internal = expects_internal && last_scope != Scope::Internal;
-    let mut reservation = runner.slots.reserve(claim_loop, prefers_internal);
-    if reservation.limit == 0 && expects_internal && !prefers_internal {
-        reservation = runner.slots.reserve(claim_loop, true);
-    }
-    timer.internal_full = reservation.internal_full;
+    let runner = &context.runner;
+    let expects_own = timer.expects_own_jobs(runner.now());
+    let reservation = runner.slots.reserve(context.claim_loop, expects_own, last_scope);
+    timer.own_full = reservation.own_full;
+    timer.reserve_free = reservation.reserve_free;
     reservation
 }
 
@@ -142,6 +138,7 @@ async fn claim_and_start(
         Ok(claimed) => claimed,
         Err(error) => {
             runner.slots.fill(reservation, []);
+            timer.own_slots_unclaimed();
             return Err(error);
         }
     };
@@ -149,10 +146,13 @@ async fn claim_and_start(
     let is_empty = jobs.is_empty();
     timer.saturated = reservation.saturated;
     timer.last_claim_empty = is_empty;
-    if reservation.scope != Scope::Application && !reservation.internal_full {
-        // A job due but not returned is either withheld or belongs to the application. As the next
-        // internal job it would trigger claims in a busy loop.
-        timer.internal_queues_claimed(next_due.filter(|due| *due > now || !is_empty), now);
+    if reservation.scope != Scope::Shared && !reservation.own_full {
+        // A job due but not returned is either withheld or needs a shared slot. As the next job for an
+        // own slot it would trigger claims in a busy loop.
+        let is_known = next_due.is_none_or(|due| due > now || !is_empty);
+        let only_reserves = reservation.scope == Scope::Own && reservation.reserve_free;
+        let look_again = only_reserves.then(|| now + HINT_INTERVAL);
+        timer.own_slots_claimed(if is_known { next_due } else { look_again }, now);
     }
     let started = timer.to_store(runner.now());
     start_jobs(context, reservation, jobs, sent_at, started).await;

@@ -1,7 +1,7 @@
 //! Decides when a claim loop claims next, and measures the clock skew between store and runner.
 //!
-//! *Store time* is by the store's clock, *local time* by the runner's. An *internal* queue belongs
-//! to the framework; see [`slots`](super::slots).
+//! *Store time* is by the store's clock, *local time* by the runner's. A queue's *own* slots are
+//! used by no other queue; see [`slots`](super::slots).
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ const MIN_WITHHELD_DELAY: Duration = Duration::from_millis(1);
 /// This delay is logged once. Shorter delays are normal: another runner may claim the job at the same moment.
 const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
-/// Maximum time between two claims of internal queues while the total of slots is scarce.
-const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time from an internal claim to one triggered only by a hint. Hints name no queue: while
-/// the total is scarce, every application job could trigger one.
-const INTERNAL_HINT_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum time between two claims for own slots while the shared slots are scarce.
+const OWN_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time from a claim for own slots to one triggered only by a hint, unless a reserve has a free
+/// slot. Hints name no queue: while the shared slots are scarce, every application job could trigger one.
+pub(super) const HINT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// When one claim loop claims next.
 #[derive(Debug)]
@@ -34,13 +34,14 @@ pub(super) struct ClaimTimer {
     withheld_delay: Option<Duration>,
     /// A queue or the total had no free slot for the last claim, so more jobs may be due.
     pub(super) saturated: bool,
-    /// Store time, from the last internal claim or a later hint.
-    internal_due: Option<Timestamp>,
-    /// Store time of the last internal claim.
-    internal_claimed: Option<Timestamp>,
-    /// The internal queues have no free slot, or there are none: a freed slot triggers their next
-    /// claim.
-    pub(super) internal_full: bool,
+    /// Store time, from the last claim for own slots or a later hint.
+    own_due: Option<Timestamp>,
+    /// Store time of the last claim for own slots.
+    own_claimed: Option<Timestamp>,
+    /// No queue has a free slot of its own: a freed slot triggers the next claim for them.
+    pub(super) own_full: bool,
+    /// A reserve has a free slot, where a job starts at once.
+    pub(super) reserve_free: bool,
 }
 
 impl ClaimTimer {
@@ -52,9 +53,10 @@ impl ClaimTimer {
             last_claim_empty: false,
             withheld_delay: None,
             saturated: false,
-            internal_due: None,
-            internal_claimed: None,
-            internal_full: false,
+            own_due: None,
+            own_claimed: None,
+            own_full: false,
+            reserve_free: false,
         }
     }
 
@@ -65,8 +67,8 @@ impl ClaimTimer {
 
     /// Returns the local time of the next claim.
     pub(super) fn next_claim(&self) -> Option<Timestamp> {
-        let internal_due = self.internal_due.filter(|_| !self.internal_full);
-        let due = earliest(self.next_due, internal_due)?;
+        let own_due = self.own_due.filter(|_| !self.own_full);
+        let due = earliest(self.next_due, own_due)?;
         Some(self.claim_for(due))
     }
 
@@ -76,25 +78,26 @@ impl ClaimTimer {
         self.to_local(store_due) - ahead
     }
 
-    /// Returns whether to claim the internal queues, if one claim cannot cover all queues. `now` is
-    /// local time.
-    pub(super) fn expects_internal_jobs(&self, now: Timestamp) -> bool {
-        if self.internal_due.is_some_and(|due| self.claim_for(due) <= now) {
+    /// Returns whether to claim for own slots, if one claim cannot cover all slots. `now` is local
+    /// time.
+    pub(super) fn expects_own_jobs(&self, now: Timestamp) -> bool {
+        if self.own_due.is_some_and(|due| self.claim_for(due) <= now) {
             return true;
         }
-        let Some(claimed) = self.internal_claimed else { return true };
+        let Some(claimed) = self.own_claimed else { return true };
         let now = self.to_store(now);
         // The difference counts in either direction: the store's clock may have been set back.
-        now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL
+        now.since(claimed).max(claimed.since(now)) >= OWN_INTERVAL
     }
 
-    pub(super) fn internal_queues_claimed(
-        &mut self,
-        next_due: Option<Timestamp>,
-        store_now: Timestamp,
-    ) {
-        self.internal_due = next_due;
-        self.internal_claimed = Some(store_now);
+    pub(super) fn own_slots_claimed(&mut self, next_due: Option<Timestamp>, store_now: Timestamp) {
+        self.own_due = next_due;
+        self.own_claimed = Some(store_now);
+    }
+
+    /// Records that the jobs for own slots are not known.
+    pub(super) const fn own_slots_unclaimed(&mut self) {
+        self.own_claimed = None;
     }
 
     /// Records an answered claim that was sent and answered at these local times.
@@ -134,8 +137,9 @@ impl ClaimTimer {
 
     pub(super) fn apply_hint(&mut self, store_due: Timestamp) {
         self.next_due = earliest(self.next_due, Some(store_due));
-        let not_before = self.internal_claimed.map(|claimed| claimed + INTERNAL_HINT_INTERVAL);
-        self.internal_due = earliest(self.internal_due, Some(store_due).max(not_before));
+        let own_claimed = self.own_claimed.filter(|_| !self.reserve_free);
+        let not_before = own_claimed.map(|claimed| claimed + HINT_INTERVAL);
+        self.own_due = earliest(self.own_due, Some(store_due).max(not_before));
         // The hint may be about a job that the empty claim did not see. This costs at most one
         // early claim.
         self.last_claim_empty = false;
@@ -170,11 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_hold_up_the_internal_queues() {
+    fn a_clock_that_is_set_back_does_not_hold_up_the_own_slots() {
         let mut timer = ClaimTimer::new(Duration::ZERO);
         let hour = Timestamp::from_millis(3_600_000);
-        timer.internal_queues_claimed(None, hour);
-        assert!(!timer.expects_internal_jobs(hour + Duration::from_millis(100)));
-        assert!(timer.expects_internal_jobs(Timestamp::EPOCH));
+        timer.own_slots_claimed(None, hour);
+        assert!(!timer.expects_own_jobs(hour + Duration::from_millis(100)));
+        assert!(timer.expects_own_jobs(Timestamp::EPOCH));
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn expect_supported(queues: &[ServedQueue], store: &Checked) -> Resul
         Some(served) if !store.capabilities().flow => {
             let feature = format!("limits for all processes, which queue {} has", served.queue);
             Err(Error::unsupported(store.name(), &feature).remedy(
-                "remove `max_running` and `rate`; `concurrency` limits each runner by itself",
+                "remove `max_running`, `group_max_running` and `rate`; `concurrency` limits each \
+                 runner by itself",
             ))
         }
         _ => Ok(()),

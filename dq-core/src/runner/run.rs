@@ -96,9 +96,9 @@ impl Runner {
 
     /// Runs all due jobs one after the other.
     ///
-    /// It goes store by store, in due order, including jobs that become due meanwhile. Declared
-    /// schedules are stored first; if one cannot be stored, the jobs still run and then the error
-    /// is returned. No [`Ingress`] messages are taken.
+    /// It goes store by store, by priority and in due order, including jobs that become due
+    /// meanwhile. Declared schedules are stored first; if one cannot be stored, the jobs still run
+    /// and then the error is returned. No [`Ingress`] messages are taken.
     ///
     /// Use it in tests on a virtual clock and in programs started periodically. It calls the store
     /// for each queue before each job; use [`run_until`](Self::run_until) for many jobs.

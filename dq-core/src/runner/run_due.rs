@@ -54,7 +54,8 @@ struct ClaimedJob<'a> {
     sent_at: Duration,
 }
 
-/// Claims the earliest due job. Also returns when the next job is due or the next lease expires.
+/// Claims the earliest due job of the first level that has one. Also returns when the next job is due or
+/// the next lease expires.
 async fn claim_oldest(
     context: &StoreContext,
 ) -> Result<(Option<ClaimedJob<'_>>, Option<Timestamp>)> {
@@ -63,9 +64,13 @@ async fn claim_oldest(
         let Claimed { next_due, .. } = claim(context, served, 0).await?;
         due_queues.extend(next_due.map(|due| (due, served)));
     }
-    due_queues.sort_by_key(|(due, _)| *due);
-    let next_due = due_queues.first().map(|(due, _)| *due);
+    due_queues.sort_by_key(|(due, served)| (served.policy.priority, *due));
+    let next_due = due_queues.iter().map(|(due, _)| *due).min();
+    let mut level_without_jobs = None;
     for (due, served) in due_queues {
+        if level_without_jobs == Some(served.policy.priority) {
+            continue;
+        }
         let sent_at = context.leases.clock.now();
         let mut claimed = claim(context, served, 1).await?;
         if let Some(leased) = claimed.jobs.pop() {
@@ -73,7 +78,7 @@ async fn claim_oldest(
             return Ok((Some(claimed), next_due));
         }
         if due > claimed.now {
-            break;
+            level_without_jobs = Some(served.policy.priority);
         }
     }
     Ok((None, next_due))

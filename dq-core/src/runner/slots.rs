@@ -4,9 +4,14 @@
 //! slots, then frees the ones its jobs do not take. It may also take jobs [`ahead`](super::ahead)
 //! of the slots; these wait in a line and take over the slots of jobs that end.
 //!
+//! A part of the total may be a queue's *reserve*, which no other queue uses; the rest is *shared*, by
+//! priority.
+//!
 //! An *internal* queue belongs to the framework, such as the queue for schedules. Its jobs run for
-//! milliseconds and occupy no slot in the total, so they do not wait for application jobs. When the
-//! total is scarce, each sort of queue gets its own claim.
+//! milliseconds and occupy no slot in the total, so they do not wait for application jobs.
+//!
+//! When the shared slots are scarce, one limit cannot fit them and the slots that a queue has for
+//! itself, so each sort gets its own claim.
 //!
 //! Each store has one claim loop, and each loop a part of the free slots.
 
@@ -18,13 +23,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use self::reservation::{FreeShares, QueueSlots, SlotCount};
+use self::reservation::{FreeShares, SlotCount};
 use super::ahead::BATCH;
 use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
 
-pub(super) use self::reservation::{QueueIndex, Reservation, Scope, Share};
+pub(super) use self::reservation::{QueueIndex, QueueSlots, Reservation, Scope, Share};
 
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -40,10 +45,17 @@ struct State {
     total: SlotCount,
     /// Each queue's slots, by [`QueueIndex`].
     queues: Vec<QueueSlots>,
+    /// The queues with a reserve.
+    reserving: Vec<QueueIndex>,
+    /// Queues differ in priority, or one has a reserve.
+    ranked: bool,
     /// Where the next reservation starts; rotates so that queues share a scarce total.
     first_queue: QueueIndex,
     /// For each claim loop, whether another loop had reserved slots that it needed.
     blocked: Vec<bool>,
+    /// For each claim loop, whether a reserve has got a free slot since the loop's last claim for reserves.
+    reserve_freed: Vec<bool>,
+    /// By priority, then in order of arrival.
     line: VecDeque<Waiting>,
 }
 
@@ -75,18 +87,24 @@ pub(super) enum Place {
 impl Slots {
     pub(super) fn new(
         total: usize,
-        queues: impl IntoIterator<Item = (usize, bool)>,
+        queues: Vec<QueueSlots>,
         claim_loops: usize,
         clock: Arc<dyn Clock>,
         observers: Observers,
     ) -> Self {
-        let queue_slots =
-            |(slots, is_internal)| QueueSlots { count: SlotCount::new(slots), is_internal };
+        let reserving: Vec<_> =
+            (0..queues.len()).filter(|queue| queues[*queue].reserve > 0).collect();
+        let application = queues.iter().filter(|queue| !queue.is_internal);
+        let levels = application.map(|queue| queue.priority);
+        let has_levels = levels.clone().min() != levels.max();
         let state = State {
             total: SlotCount::new(total),
-            queues: queues.into_iter().map(queue_slots).collect(),
+            ranked: has_levels || !reserving.is_empty(),
+            reserving,
+            queues,
             first_queue: 0,
             blocked: vec![false; claim_loops],
+            reserve_freed: vec![false; claim_loops],
             line: VecDeque::new(),
         };
         Self {
@@ -101,23 +119,35 @@ impl Slots {
     /// internal queue. The application may use the internal queues' unused limit, and take short
     /// jobs ahead of the slots.
     ///
-    /// If the total is scarce, the claim covers only internal queues, if `prefers_internal`, or
-    /// only the application's.
+    /// If the shared slots are scarce, the claim covers only them, or only the queues' own slots.
+    /// The own ones get a claim if the caller `expects_own` jobs, or a slot of a reserve was freed;
+    /// the two sorts take turns.
     ///
     /// With several claim loops, each gets a share: a slow store does not delay another store's
     /// jobs.
-    pub(super) fn reserve(&self, claim_loop: usize, prefers_internal: bool) -> Reservation {
+    pub(super) fn reserve(
+        &self,
+        claim_loop: usize,
+        expects_own: bool,
+        last_scope: Scope,
+    ) -> Reservation {
         let mut state = self.lock();
+        let shared = state.shared_free();
+        let claim_loops = self.freed.len();
         let shares =
-            FreeShares::new(&state.total, &state.queues, state.first_queue, self.freed.len());
+            FreeShares::new(&state.total, shared, &state.queues, state.first_queue, claim_loops);
         state.blocked[claim_loop] = shares.blocked;
-        let total_run_time = state.total.run_time;
-        let reservation = shares.reservation(claim_loop, prefers_internal, total_run_time);
+        let expects_own = expects_own || state.reserve_freed[claim_loop];
+        let (run_time, ranked) = (state.total.run_time, state.ranked);
+        let reservation = shares.reservation(claim_loop, expects_own, last_scope, run_time, ranked);
         for share in &reservation.queues {
-            state.queues[share.queue].count.reserve(share.slots);
+            state.queues[share.queue].reserve_share(share);
         }
         state.total.reserve(reservation.of_total);
-        if reservation.scope != Scope::Internal && reservation.limit > 0 {
+        if reservation.scope != Scope::Shared {
+            state.reserve_freed[claim_loop] = false;
+        }
+        if reservation.scope != Scope::Own && reservation.limit > 0 {
             state.first_queue = (state.first_queue + 1) % state.queues.len();
         }
         reservation
@@ -129,8 +159,8 @@ impl Slots {
     /// fill up.
     pub(super) fn has_waited(&self, queue: QueueIndex, due: Duration) -> bool {
         let state = self.lock();
-        let QueueSlots { count, is_internal } = state.queues[queue];
-        let of_total = state.total.full_until.filter(|_| !is_internal);
+        let QueueSlots { count, is_internal, reserve, .. } = state.queues[queue];
+        let of_total = state.total.full_until.filter(|_| !is_internal && reserve == 0);
         count.full_until.max(of_total).is_some_and(|until| due < until)
     }
 
@@ -145,7 +175,7 @@ impl Slots {
         let mut guard = self.lock();
         let state = &mut *guard;
         for share in &reservation.queues {
-            state.queues[share.queue].count.release(share.slots);
+            state.queues[share.queue].release_share(share);
         }
         state.total.release(reservation.of_total);
         let place = |queue: QueueIndex| {
@@ -153,7 +183,7 @@ impl Slots {
                 return Place::Slot(Slot::new(Arc::clone(self), queue, now));
             }
             let (slot, place) = oneshot::channel();
-            state.line.push_back(Waiting { queue, claim_loop: reservation.claim_loop, slot });
+            state.join_line(Waiting { queue, claim_loop: reservation.claim_loop, slot });
             Place::InLine(place)
         };
         let places = jobs.into_iter().map(place).collect();
@@ -164,6 +194,7 @@ impl Slots {
         for (claim_loop, freed) in self.freed.iter().enumerate() {
             let is_other = claim_loop != reservation.claim_loop;
             if is_other && std::mem::take(&mut state.blocked[claim_loop]) {
+                state.reserve_freed[claim_loop] |= !state.reserving.is_empty();
                 freed.notify_one();
             }
         }
@@ -196,9 +227,12 @@ impl Slots {
     /// as unused.
     pub(super) fn unused(&self, queue: QueueIndex) -> usize {
         let state = self.lock();
-        let unused = |count: SlotCount| count.capacity - count.used();
-        let of_queue = unused(state.queues[queue].count);
-        if state.queues[queue].is_internal { of_queue } else { of_queue.min(unused(state.total)) }
+        let slots = &state.queues[queue];
+        let of_queue = slots.count.unused();
+        if slots.is_internal {
+            return of_queue;
+        }
+        of_queue.min(slots.own_unused() + state.shared_unused())
     }
 
     pub(super) async fn freed(&self, claim_loop: usize) {
@@ -223,10 +257,15 @@ impl Slots {
     fn free(self: &Arc<Self>, queue: QueueIndex, run: Option<Duration>) {
         let now = self.clock.elapsed();
         let mut state = self.lock();
-        state.queues[queue].count.free(run, now);
         let is_internal = state.queues[queue].is_internal;
         if !is_internal {
+            state.note_full(now);
             state.total.free(run, now);
+        }
+        state.queues[queue].count.free(run, now);
+        // With further free ones, the loops know when the queue's next job is due.
+        if state.queues[queue].own_free() == 1 {
+            state.reserve_freed.fill(true);
         }
         let next = state.next_in_line();
         drop(state);
@@ -249,13 +288,50 @@ impl Slots {
 
 impl State {
     fn take(&mut self, queue: QueueIndex) -> bool {
-        let QueueSlots { count, is_internal } = &mut self.queues[queue];
-        let is_free = count.free > 0 && (*is_internal || self.total.free > 0);
+        let slots = &self.queues[queue];
+        let is_internal = slots.is_internal;
+        let is_free =
+            slots.count.free > 0 && (is_internal || slots.own_free() > 0 || self.shared_free() > 0);
         if is_free {
-            count.free -= 1;
-            self.total.free -= usize::from(!*is_internal);
+            self.queues[queue].count.free -= 1;
+            self.total.free -= usize::from(!is_internal);
         }
         is_free
+    }
+
+    /// Returns how many slots of the total are free and not in a reserve.
+    fn shared_free(&self) -> usize {
+        self.total.free - self.of_reserves(QueueSlots::own_free)
+    }
+
+    /// Like [`shared_free`](Self::shared_free), with the slots reserved by claims in progress.
+    fn shared_unused(&self) -> usize {
+        self.total.unused() - self.of_reserves(QueueSlots::own_unused)
+    }
+
+    fn of_reserves(&self, slots: fn(&QueueSlots) -> usize) -> usize {
+        self.reserving.iter().map(|queue| slots(&self.queues[*queue])).sum()
+    }
+
+    /// Call it before a slot is freed. While the shared slots are in use, the total is full for queues
+    /// without a reserve, and a queue with a reserve is full once it has used that up.
+    fn note_full(&mut self, now: Duration) {
+        if self.reserving.is_empty() || self.shared_unused() > 0 {
+            return;
+        }
+        self.total.full_until = Some(now);
+        for queue in &self.reserving {
+            let slots = &mut self.queues[*queue];
+            if slots.own_unused() == 0 {
+                slots.count.full_until = Some(now);
+            }
+        }
+    }
+
+    fn join_line(&mut self, waiting: Waiting) {
+        let priority = |waiting: &Waiting| self.queues[waiting.queue].priority;
+        let position = self.line.partition_point(|other| priority(other) <= priority(&waiting));
+        self.line.insert(position, waiting);
     }
 
     fn next_in_line(&mut self) -> Option<Waiting> {

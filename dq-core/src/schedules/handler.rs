@@ -16,7 +16,9 @@ use crate::config::QueuePolicy;
 use crate::error::Result;
 use crate::handler::{Handler, HandlerResult, JobContext, JobError, Outcome};
 use crate::model::schedule::successor_id;
-use crate::model::{Backoff, Due, DurationExt, Flow, JobKey, JobRef, JobState, Timestamp};
+use crate::model::{
+    Backoff, Due, DurationExt, Flow, JobKey, JobRef, JobState, Priority, Timestamp,
+};
 
 /// How long an unreadable schedule job waits for another runner.
 const UNREADABLE_DELAY: Duration = Duration::from_secs(60);
@@ -39,6 +41,8 @@ pub(crate) fn policy() -> QueuePolicy {
         // The runner's total does not include these slots. They take several batches: one is
         // claimed while another is stored.
         concurrency: 256,
+        priority: Priority::Normal,
+        reserve: 0,
         max_attempts: u32::MAX,
         timeout: 1.minutes(),
         // A schedule job runs for milliseconds. After a crash, the schedule stands still for the

@@ -1,6 +1,9 @@
 //! Runner announcements, and an idle runner's calls.
 
-use dq_core::{Announcement, Backend, Clock, DurationExt, Outcome, RegisteredRunner, RunnerInfo};
+use dq_core::config::QueueSettings;
+use dq_core::{
+    Announcement, Backend, Clock, DurationExt, Outcome, Priority, RegisteredRunner, RunnerInfo,
+};
 
 use crate::runner::faulty::Faults;
 use crate::runner::fixture::{Fixture, QUEUE, TestHandler, finished};
@@ -27,6 +30,7 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
         job.sleep(2.seconds()).await;
         Ok(Outcome::Done)
     });
+    let handler = handler.with(QueueSettings::new().priority(Priority::High).reserve(3));
     fixture.start(|runner| runner.name("mail-1").concurrency(9).handler(handler));
     fixture.pass(1.seconds()).await;
     let listed = runners(&fixture).await;
@@ -36,6 +40,7 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     assert_eq!((info.pid, info.started, info.concurrency), (std::process::id(), started, 9));
     assert!(!info.version.is_empty());
     assert_eq!((info.queues[0].queue.as_str(), info.queues[0].concurrency), (QUEUE, 16));
+    assert_eq!((info.queues[0].priority, info.queues[0].reserve), (Priority::High, 3));
     assert_eq!((info.running, info.queues[0].lateness.count()), (0, 0));
 
     fixture.schedule("stays").await;

@@ -235,7 +235,10 @@ async fn a_store_without_limits_refuses_them() {
     let limited = TestHandler::done().with(QueueSettings::new().max_running(3));
     let error = runner.handler(limited).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("remove `max_running` and `rate`"), "{error}");
+    assert!(
+        error.to_string().contains("remove `max_running`, `group_max_running` and `rate`"),
+        "{error}"
+    );
     let error = fixture.queue().override_limits(Flow::UNLIMITED).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error = Fixture::new().await.queue().override_limits(Flow::UNLIMITED.max_running(0)).await;

@@ -15,6 +15,7 @@ mod logs;
 mod objectives;
 mod outages;
 mod panics;
+mod priority;
 mod run_due;
 mod schedule_jobs;
 mod shutdown;

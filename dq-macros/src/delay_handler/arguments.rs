@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Literal, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
@@ -12,6 +12,7 @@ use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Token, parenthesized};
 use super::policies::Policies;
 use super::rate;
 use super::schedule;
+use super::slots::{self, Slots};
 use crate::errors::Errors;
 use crate::value::{self, duration_tokens};
 
@@ -20,7 +21,10 @@ const KEYS: &[&str] = &[
     "timeout",
     "lease",
     "concurrency",
+    "priority",
+    "reserve",
     "max_running",
+    "group_max_running",
     "rate",
     "max_losses",
     "backoff",
@@ -73,6 +77,7 @@ impl Arguments {
         let code = errors.keep(code(input));
         let mut keys = Keys::new(KEYS);
         let mut settings = quote!(#private::QueueSettings::new());
+        let mut slots = Slots::default();
         let mut schedule = schedule::Draft::default();
         let mut policies = Policies::default();
         let mut blocking = false;
@@ -107,6 +112,8 @@ impl Arguments {
                     if name == "crate" {
                         // `crate_path` has read it.
                         errors.keep(value::crate_path(&value));
+                    } else if slots::KEYS.contains(&name.as_str()) {
+                        settings.extend(errors.keep(slots.set(&key, &value, private)));
                     } else if schedule::KEYS.contains(&name.as_str()) {
                         errors.keep(schedule.set(&key, &value, private));
                     } else if Policies::has(&name) {
@@ -120,6 +127,7 @@ impl Arguments {
                 break;
             }
         }
+        slots.check(&mut errors);
         let schedule = schedule.finish(&mut errors, private);
         keys.report(&mut errors);
         let literal = match &code {
@@ -207,13 +215,10 @@ fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<Toke
         "max_attempts" => value::count(name, value, "write 1 for no retry")?.into_token_stream(),
         "timeout" => duration_tokens(value::limit(name, value)?, private),
         "lease" => duration_tokens(value::lease(value)?, private),
-        "concurrency" => {
-            let advice = "write at least 1; to stop a queue, pause it";
-            // Without a suffix, because the field is a `usize` on the target machine.
-            Literal::u32_unsuffixed(value::count(name, value, advice)?).into_token_stream()
+        "max_running" | "group_max_running" => {
+            value::count(name, value, "write at least 1; to stop a queue, pause it")?
+                .into_token_stream()
         }
-        "max_running" => value::count(name, value, "write at least 1; to stop a queue, pause it")?
-            .into_token_stream(),
         "rate" => rate::tokens(value, private)?,
         "max_losses" => value::count(name, value, "write at least 1")?.into_token_stream(),
         _ => unreachable!("`Keys` let an unknown key through"),

@@ -6,6 +6,7 @@ mod generate;
 mod policies;
 mod rate;
 mod schedule;
+mod slots;
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::Result;
+use dq_core::machine::MachineHint;
 use dq_core::sync::lock;
 
 use super::command::CommandReply;
@@ -48,7 +49,13 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
         }
         if state.replica.is_ready() { state.replica.machine().take_hints() } else { Vec::new() }
     };
-    earlier.iter().for_each(|hint| hint.send(&shared.listeners));
+    for MachineHint { queue, due, worker } in &earlier {
+        match worker {
+            // Perhaps in another process.
+            Some(worker) => drop(shared.listeners.wake_if_present(queue, worker, *due)),
+            None => shared.listeners.wake(queue, *due),
+        }
+    }
     Ok(progress)
 }
 

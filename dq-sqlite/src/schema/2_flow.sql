@@ -8,3 +8,18 @@ CREATE TABLE {p}flow (
     used         INTEGER NOT NULL DEFAULT 0,
     closed_until INTEGER
 );
+
+-- The group of a leased job.
+ALTER TABLE {p}lease ADD COLUMN grp TEXT;
+CREATE INDEX {p}lease_group ON {p}lease (q, grp) WHERE grp IS NOT NULL;
+
+-- Due jobs of full groups, in each group's order. A live job is here, in the due table, or in the lease
+-- table. When a job of the group has run, the first one returns to the due table.
+CREATE TABLE {p}parked (
+    q   INTEGER NOT NULL,
+    grp TEXT NOT NULL,
+    at  INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (q, grp, at, seq)
+) WITHOUT ROWID;
+CREATE INDEX {p}parked_at ON {p}parked (q, at, seq);

@@ -41,6 +41,7 @@ mod exit;
 mod failure;
 mod flow;
 mod forecast;
+mod groups;
 mod history;
 mod ids;
 mod isolation;
@@ -86,6 +87,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         dead::TRIALS,
         pause::TRIALS,
         flow::TRIALS,
+        groups::TRIALS,
         again::TRIALS,
         detach::TRIALS,
         reasons::TRIALS,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, Due, JobRef, JobState, Layer,
-    LeasedJob, NewJob, OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule,
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, Due, Headers, JobRef, JobState,
+    Layer, LeasedJob, NewJob, OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule,
     Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, async_trait,
 };
 
@@ -194,6 +194,7 @@ impl Layer for Recorder {
                 job: job.id,
                 queue: job.queue,
                 key: job.key,
+                group: job.headers.get(Headers::GROUP).map(str::to_owned),
                 detach: job.on_running == OnRunning::Detach,
                 remember: job.remember,
                 not_before: job.due.resolve(now),

@@ -379,12 +379,16 @@ impl Comparison {
         if self.offered.history {
             job.remember = self.duration(spec.remember);
         }
+        if let Some(group) = spec.group.filter(|_| self.offered.groups) {
+            job = job.group(format!("group {group}"));
+        }
         job.on_conflict(spec.on_conflict)
     }
 
     fn flow(&self, spec: &FlowSpec) -> Flow {
         let mut flow = Flow::UNLIMITED;
         flow.max_running = spec.max_running;
+        flow.group_max_running = spec.group_max_running.filter(|_| self.offered.groups);
         flow.rate = spec.rate.map(|(jobs, per, burst)| {
             let rate = Rate::new(jobs, self.duration(per)).and_then(|rate| rate.burst(burst));
             rate.expect("a valid rate")

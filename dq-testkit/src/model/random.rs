@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::step::{DueTime, Ending, FlowSpec, JobChoice, JobSpec, KEYS, QUEUES, Step};
+use super::step::{DueTime, Ending, FlowSpec, GROUPS, JobChoice, JobSpec, KEYS, QUEUES, Step};
 
 /// Generates sequences of up to `max_steps` steps.
 pub fn steps(max_steps: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -49,15 +49,25 @@ fn job_spec() -> impl Strategy<Value = JobSpec> {
     ];
     let remember = prop_oneof![3 => Just(0), 1 => 1..200_u16];
     let keyed = (0..QUEUES, option::of(0..KEYS), policy, any::<bool>());
-    (keyed, remember, due_time()).prop_map(|((queue, key, on_conflict, detach), remember, due)| {
-        JobSpec { queue, key, on_conflict, detach, remember, due }
-    })
+    let group = option::of(0..GROUPS);
+    (keyed, group, remember, due_time()).prop_map(
+        |((queue, key, on_conflict, detach), group, remember, due)| JobSpec {
+            queue,
+            key,
+            group,
+            on_conflict,
+            detach,
+            remember,
+            due,
+        },
+    )
 }
 
 fn flow() -> impl Strategy<Value = FlowSpec> {
     let rate = (1..4_u32, 1..24_u16, 1..4_u32);
-    (option::of(1..4_u32), option::of(rate))
-        .prop_map(|(max_running, rate)| FlowSpec { max_running, rate })
+    (option::of(1..4_u32), option::of(1..3_u32), option::of(rate)).prop_map(
+        |(max_running, group_max_running, rate)| FlowSpec { max_running, group_max_running, rate },
+    )
 }
 
 fn due_time() -> impl Strategy<Value = DueTime> {

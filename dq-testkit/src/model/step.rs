@@ -8,6 +8,7 @@ use dq_core::OnConflict;
 
 pub(super) const QUEUES: u8 = 3;
 pub(super) const KEYS: u8 = 3;
+pub(super) const GROUPS: u8 = 2;
 
 /// One call, or a clock change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct JobSpec {
     pub queue: u8,
     /// Its key.
     pub key: Option<u8>,
+    /// Its group.
+    pub group: Option<u8>,
     /// The policy if a live job has the key.
     pub on_conflict: OnConflict,
     /// Whether the job detaches a running one from the key.
@@ -73,6 +76,8 @@ pub struct JobSpec {
 pub struct FlowSpec {
     /// Maximum number of running jobs.
     pub max_running: Option<u32>,
+    /// Maximum number of running jobs of a group.
+    pub group_max_running: Option<u32>,
     /// Jobs, the time in milliseconds, and the burst.
     pub rate: Option<(u32, u16, u32)>,
 }

@@ -100,7 +100,7 @@ fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, Stri
 
 /// The times at which the claim's lease may expire, as seen by `call`: the granted one, and each
 /// renewal's.
-fn lease_ends<'a>(
+pub(super) fn lease_ends<'a>(
     lifetime: &'a JobLifetime<'_>,
     claim: &'a Claim<'_>,
     call: &'a Interval,

@@ -57,6 +57,9 @@ pub enum ObservedCall {
         queue: QueueName,
         /// The job's key.
         key: Option<JobKey>,
+        /// The job's group.
+        #[serde(default)]
+        group: Option<String>,
         /// Whether it detaches a running job from its key.
         detach: bool,
         /// How long the id stays pinned after the end; zero for no pin.

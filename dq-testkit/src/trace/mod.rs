@@ -9,8 +9,9 @@
 mod check;
 mod event;
 mod lifetime;
+mod limits;
 
-use dq_core::JobId;
+use dq_core::{Flow, JobId, QueueName};
 
 pub use event::{
     Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, Promise,
@@ -53,5 +54,12 @@ impl Trace {
     #[must_use]
     pub fn check(&self, remaining: &[JobId]) -> Vec<Violation> {
         check::check(&self.events, remaining)
+    }
+
+    /// Returns where more jobs of a queue, or of a group, were certainly leased at once than these
+    /// limits allow. They must have been in force during the whole trace; the rate is not checked.
+    #[must_use]
+    pub fn check_limits(&self, queue: &QueueName, flow: Flow) -> Vec<String> {
+        limits::check(&self.events, queue, flow)
     }
 }

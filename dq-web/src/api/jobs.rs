@@ -107,6 +107,10 @@ pub(crate) struct NewJobBody {
     /// running job per queue has it.
     #[schema(value_type = Option<openapi::JobKey>)]
     key: Option<String>,
+    /// A group, such as a customer's, of which a queue with `group_max_running` runs a limited number
+    /// of jobs at once.
+    #[schema(value_type = Option<openapi::JobGroup>)]
+    group: Option<String>,
     /// If a waiting job has the key: `keep` (the default), `replace`, `earliest` or `latest`.
     #[schema(value_type = openapi::OnConflict)]
     on_conflict: OnConflict,
@@ -157,6 +161,7 @@ impl NewJobBody {
         request.content_type = content_type;
         request.due = self.due.as_deref().map_or(Ok(Due::NOW), parse_due)?;
         request.key = self.key;
+        request.group = self.group;
         request.on_conflict = self.on_conflict;
         request.on_running = self.on_running;
         request.headers = self.headers;

@@ -129,7 +129,7 @@ pub(crate) async fn limit(
 ) -> Result<Json<ChangeReport>> {
     if change == LimitChange::default() {
         return Err(Problem::bad_request("no limit is given").remedy(
-            "give `max_running`, `rate` or both; `:unlimit` restores the declared limits",
+            "give `max_running`, `group_max_running` or `rate`; `:unlimit` restores the declared limits",
         ));
     }
     Ok(Json(ChangeReport { changed: session.limit(queue, change).await? }))

@@ -136,6 +136,9 @@ fn now(c: &Chrome, timeline: &Timeline) -> Option<Now> {
         WaitReason::Paused => ("paused", t.wait_paused.to_owned()),
         WaitReason::NoRunner => ("dead", t.wait_no_runner.to_owned()),
         WaitReason::Limited => ("ready", t.wait_limited.to_owned()),
+        WaitReason::GroupFull { group, running } => {
+            ("ready", format!("{} {group} ({})", t.wait_group, number(u64::from(*running))))
+        }
         WaitReason::NoFreeSlot => ("ready", t.wait_no_slot.to_owned()),
         WaitReason::Claimable => ("ready", t.wait_claimable.to_owned()),
         WaitReason::Running { worker } => {

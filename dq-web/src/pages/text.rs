@@ -218,6 +218,7 @@ texts! {
     wait_no_runner: "It is due, but no runner listens to its queue.", "已到期，但没有执行器监听此队列。";
     wait_no_slot: "It is due, but all runners of its queue are busy.", "已到期，但执行器的槽位全部占用。";
     wait_not_due: "It is not due yet:", "尚未到期：";
+    wait_group: "It is due, but as many jobs of its group run as may at once:", "已到期，但所在分组运行中的任务已达上限：";
     wait_limited: "It is due, but a limit of its queue is reached.", "已到期，但队列已达到限制。";
     wait_paused: "It is due, but its queue is paused.", "已到期，但队列已暂停。";
     wait_running: "It runs", "正在运行";

@@ -76,6 +76,22 @@ mod limits {
     async fn no_text() {}
 }
 
+mod slots {
+    use dq::delay_handler;
+
+    #[delay_handler("A", priority = "urgent")]
+    async fn no_level() {}
+
+    #[delay_handler("B", priority = 1)]
+    async fn no_text() {}
+
+    #[delay_handler("C", reserve = 0)]
+    async fn no_reserve() {}
+
+    #[delay_handler("D", reserve = 4, concurrency = 2)]
+    async fn too_large() {}
+}
+
 mod settings {
     use dq::delay_handler;
 

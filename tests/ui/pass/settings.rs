@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq::config::{BackoffSettings, ScheduleSettings};
 use dq::prelude::*;
-use dq::{Backoff, CatchUp, HandlerFn, Overlap};
+use dq::{Backoff, CatchUp, HandlerFn, Overlap, Priority};
 
 #[delay_handler(
     "ALL",
@@ -12,6 +12,8 @@ use dq::{Backoff, CatchUp, HandlerFn, Overlap};
     timeout = "1h 30m",
     lease = "1day",
     concurrency = 8,
+    priority = "high",
+    reserve = 4,
     max_running = 3,
     rate = "10/1s burst 20",
     max_losses = 1,
@@ -58,6 +60,8 @@ fn main() {
     assert_eq!(settings.timeout, Some(Duration::from_secs(5_400)));
     assert_eq!(settings.lease, Some(Duration::from_secs(86_400)));
     assert_eq!(settings.concurrency, Some(8));
+    assert_eq!(settings.priority, Some(Priority::High));
+    assert_eq!(settings.reserve, Some(4));
     assert_eq!(settings.max_running, Some(3));
     assert_eq!(settings.rate, Some("10/1s burst 20".parse().unwrap()));
     assert_eq!(settings.max_losses, Some(1));

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use dq::async_trait;
 use dq::backend::{
-    Backend, Cancelled, ClaimParams, Claimed, Layer, Receipt, Scheduled, Settled, Settlement, Want,
+    Backend, Cancelled, ClaimParams, Claimed, Layer, OperateReport, Operation, Receipt, Scheduled,
+    Settled, Settlement, Want,
 };
 use dq::{Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Verdict};
 
@@ -130,6 +131,16 @@ impl Layer for Defective {
             hits.for_each(|leased| leased.job.payload = b"1000000".as_slice().into());
         }
         Ok(claimed)
+    }
+
+    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
+        match operation {
+            Operation::OverrideFlow { queue, flow: Some(flow) } if self.is("exceeds-limits") => {
+                let flow = Some(flow.max_running(20));
+                self.inner.operate(Operation::OverrideFlow { queue, flow }).await
+            }
+            operation => self.inner.operate(operation).await,
+        }
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {

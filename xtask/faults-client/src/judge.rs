@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use dq::backend::{Backend, BrowseParams, backend_from_url};
 use dq::config::Environment;
-use dq::{BoxError, JobId, JobState};
+use dq::{BoxError, JobId, JobState, QueueName};
 use dq_testkit::faults::{LeaseBegin, read_traces};
 use dq_testkit::fixture::retry;
 use dq_testkit::trace::{ObservedCall, Trace};
 
-use crate::defects;
+use crate::{defects, work};
 
 /// Most violations have many neighbours.
 const MAX_SHOWN: usize = 20;
@@ -29,12 +29,16 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
             problems.push(format!("the counts of {} do not add up: {stats:?}", stats.queue));
         }
     }
+    let limits = work::limits(backend.capabilities());
     let remaining = remaining(&*backend).await?;
     backend.close().await?;
     if trace.done_count() == 0 {
         problems.push("no job was done".to_owned());
     }
     problems.extend(trace.check(&remaining).iter().map(ToString::to_string));
+    if let Some(flow) = limits {
+        problems.extend(trace.check_limits(&QueueName::new("FAULTS_LIMITED")?, flow));
+    }
     if problems.is_empty() {
         return Ok(());
     }

@@ -6,11 +6,11 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use dq::backend::backend_from_url;
+use dq::backend::{Backend, Capabilities, backend_from_url};
 use dq::config::Environment;
 use dq::prelude::*;
 use dq::{
-    BoxError, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, OnConflict, OnRunning,
+    BoxError, Clock, Due, Entropy, Flow, HistoryLimit, HistoryLimits, JobId, OnConflict, OnRunning,
     SystemClock, Timestamp,
 };
 use dq_testkit::faults::Recorder;
@@ -51,6 +51,43 @@ pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
     Ok(Outcome::Done)
 }
 
+/// Of a queue with [`limits`]. Every third job fails at first.
+#[delay_handler(
+    "FAULTS_LIMITED",
+    lease = "3s",
+    max_losses = 1000,
+    backoff(initial = "300ms", max = "300ms", jitter = 0.0)
+)]
+pub(crate) async fn limited(ctx: JobContext, number: u64) -> HandlerResult {
+    ctx.sleep(250.millis()).await;
+    if number.is_multiple_of(3) && ctx.attempt() == 1 {
+        return Err("it fails at first".into());
+    }
+    Ok(Outcome::Done)
+}
+
+/// The limits that each process sets before it runs jobs; `None` if the store keeps none.
+pub(crate) fn limits(capabilities: Capabilities) -> Option<Flow> {
+    let flow = Flow::UNLIMITED.max_running(3);
+    capabilities.flow.then(|| match capabilities.groups {
+        true => flow.group_max_running(2),
+        false => flow,
+    })
+}
+
+async fn set_limits(dq: &Dq) -> Result<(), BoxError> {
+    let Some(flow) = limits(dq.backend().capabilities()) else { return Ok(()) };
+    let queue = dq.queue_of::<limited>()?;
+    let begin = Instant::now();
+    while let Err(error) = queue.override_limits(flow).await {
+        if begin.elapsed() > CONNECT_LIMIT {
+            return Err(error.into());
+        }
+        tokio::time::sleep(100.millis()).await;
+    }
+    Ok(())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Produce,
@@ -89,6 +126,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     // process. A drain ignores signals.
     let interrupted = tokio::spawn(tokio::signal::ctrl_c());
     let dq = connect(url, (mode != Mode::Soak).then_some(file)).await?;
+    set_limits(&dq).await?;
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
@@ -117,7 +155,11 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
 }
 
 async fn live(dq: &Dq) -> Option<u64> {
-    Some(dq.queue_of::<work>().ok()?.stats().await.ok()?.live())
+    let mut live = 0;
+    for queue in [dq.queue_of::<work>(), dq.queue_of::<limited>()] {
+        live += queue.ok()?.stats().await.ok()?.live();
+    }
+    Some(live)
 }
 
 /// Writes the number of unfinished jobs to a file each second, or an empty line if unknown.
@@ -164,8 +206,25 @@ async fn produce(dq: &Dq, name: &str, mode: Mode) {
                 }
             }
         }
+        if number % 8 == 4 && mode != Mode::Soak {
+            schedule_limited(dq, number).await;
+        }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Schedules a job of a queue with limits, if the store keeps them. If the store does not answer, there
+/// may be no such job.
+async fn schedule_limited(dq: &Dq, number: u64) {
+    let capabilities = dq.backend().capabilities();
+    if !capabilities.flow {
+        return;
+    }
+    let mut job = dq.schedule::<limited>(number).after((number % 23 * 100).millis());
+    if capabilities.groups {
+        job = job.group(format!("group {}", number / 8 % 3));
+    }
+    let _ = job.await;
 }
 
 /// Every seventh job shares its predecessor's key.

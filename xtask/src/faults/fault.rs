@@ -58,7 +58,7 @@ pub(super) const OF_SERVERS: [Fault; 12] = [
 
 /// The client's deliberate defects, each with the beginning of the violation that the judge must
 /// report. They prove that a storm can fail.
-pub(super) const DEFECTS: [(&str, &str); 10] = [
+pub(super) const DEFECTS: [(&str, &str); 11] = [
     ("loses-jobs", "promise 1: "),
     ("exchanges-payloads", "promise 1: "),
     ("starts-early", "promise 2: "),
@@ -69,6 +69,7 @@ pub(super) const DEFECTS: [(&str, &str); 10] = [
     ("forgets-failures", "promise 6: "),
     ("forgets-pins", "promise 4: "),
     ("miscounts", "the counts of "),
+    ("exceeds-limits", "the limit of "),
 ];
 
 /// A store's faults in random order: each comes once before any comes again.

@@ -155,7 +155,10 @@ impl Replica {
                 let reschedule = |job| machine.reschedule(&Reschedule::from(job), at);
                 CommandReply::Rescheduled(moves.iter().map(reschedule).collect())
             }
-            Command::Claim(claim) => CommandReply::Claimed(self.claim(&claim, at)),
+            Command::Claim(claim) => CommandReply::Claimed(self.claim(&claim, None, at)),
+            Command::ClaimLimited(claim, starting) => {
+                CommandReply::Claimed(self.claim(&claim, Some(&starting), at))
+            }
             Command::Settle(settlements) => {
                 let settle = |(index, settlement): (usize, &wire::Settlement)| {
                     let settled = machine.settle(&usage.shorten(settlement.to_core()), at);
@@ -232,10 +235,10 @@ impl Replica {
         }
     }
 
-    fn claim(&mut self, claim: &wire::Claim, at: Timestamp) -> Claimed {
+    fn claim(&mut self, claim: &wire::Claim, starting: Option<&[u64]>, at: Timestamp) -> Claimed {
         let prefetched: HashSet<JobId> = claim.prefetched.iter().copied().collect();
         let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
-        let wants = claim.wants();
+        let wants = claim.wants(starting);
         let params = ClaimParams::new(&wants, limit, &claim.worker);
         let affinity = affinity(at, |id| prefetched.contains(&id));
         let mut claimed = self.machine.claim_preferring(params, &affinity, at);

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dq_core::machine::{JobPlacement, JobSnapshot, MachineSnapshot};
-use dq_core::{Announced, FencingToken, HistoryLimits, JobId, Receipt};
+use dq_core::{Announced, FencingToken, Headers, HistoryLimits, JobId, Receipt};
 use serde::Serialize;
 
 use super::producers::Producers;
@@ -105,6 +105,9 @@ impl CollectedSnapshot {
                 self.machine.runners.extend(runners.into_iter().map(runner));
             }
             SnapshotPart::Leases(leases) => self.leases.extend(leases),
+            SnapshotPart::Gates(gates) => {
+                self.machine.gates.extend(gates.into_iter().map(Into::into));
+            }
         }
     }
 
@@ -133,7 +136,8 @@ pub(crate) fn list_parts(
     let pins = parts(pins).map(SnapshotPart::Pins);
     let runners = parts(runners).map(SnapshotPart::Runners);
     let leases = parts(leases.into_iter()).map(SnapshotPart::Leases);
-    ended.chain(pins).chain(runners).chain(leases).collect()
+    let gates = parts(state.gates.iter().cloned().map(wire::Gate::from)).map(SnapshotPart::Gates);
+    ended.chain(pins).chain(runners).chain(leases).chain(gates).collect()
 }
 
 /// A job without its payload (`None`) keeps the checksum, by which claims find out.
@@ -175,7 +179,11 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapsho
         SnapshotJobState::Dead(reason, since) => JobPlacement::Dead(Box::new(reason), since),
     };
     let notes = notes.map(|notes| Box::new(notes.into()));
-    JobSnapshot { job: job.into_core(), stored, seq, placement, notes }
+    let mut job = job.into_core();
+    if let Some(group) = headers.get(Headers::GROUP) {
+        job.headers.insert(Headers::GROUP, group);
+    }
+    JobSnapshot { job, stored, seq, placement, notes }
 }
 
 pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {

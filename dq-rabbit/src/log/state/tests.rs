@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use dq_core::machine::MachineSnapshot;
 use dq_core::{
-    Announcement, ClaimParams, DeadKind, DeadReason, Due, FencingToken, HistoryLimit,
-    HistoryLimits, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, Settlement, Timestamp,
-    Verdict, Want,
+    Announcement, ClaimParams, DeadKind, DeadReason, Due, FencingToken, Flow, HistoryLimit,
+    HistoryLimits, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, Rate, Settlement,
+    Timestamp, Verdict, Want,
 };
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 
 use super::replica::{Applied, Replica};
@@ -73,7 +74,11 @@ fn call() -> impl Strategy<Value = Call> {
         let wants = [Want::new(queue(queue_number), limit, Duration::from_secs(1))];
         let prefetched = (0..IDS / 2).map(id).collect();
         let worker = format!("worker {limit}");
-        Command::Claim(wire::Claim::new(&ClaimParams::new(&wants, limit, &worker), prefetched))
+        let claim = wire::Claim::new(&ClaimParams::new(&wants, limit, &worker), prefetched);
+        match limit % 2 {
+            0 => Command::Claim(claim),
+            _ => Command::ClaimLimited(claim, vec![1]),
+        }
     });
     let operate = (0..QUEUES, operation())
         .prop_map(|(queue_number, operation)| Command::Operate(queue(queue_number), operation));
@@ -113,6 +118,9 @@ fn schedule() -> impl Strategy<Value = Command> {
             if number % 2 == 0 {
                 job.headers.insert("colour", format!("of {number}"));
             }
+            if number % 3 == 0 {
+                job = job.group(format!("group {}", number % 2));
+            }
             job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
             job.on_conflict = policy;
             if detaches {
@@ -130,6 +138,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Verdict::Done),
         Just(Verdict::retry(Due::NOW, "a reason")),
         Just(Verdict::Snooze(Due::After(Duration::from_secs(1)))),
+        Just(Verdict::Throttle(Due::After(Duration::from_millis(100)))),
         Just(Verdict::Release { started: false }),
         Just(Verdict::skip("another reason")),
         any::<u16>().prop_map(|step| {
@@ -137,6 +146,21 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         }),
         Just(Verdict::Dead { reason: rejected, failed: true }),
     ]
+}
+
+fn flow() -> impl Strategy<Value = Flow> {
+    let rate = (1..4u32, 1..4u64).prop_map(|(jobs, seconds)| {
+        Rate::new(jobs, Duration::from_secs(seconds)).expect("a valid rate")
+    });
+    (option::of(1..3u32), option::of(1..3u32), option::of(rate)).prop_map(
+        |(max_running, group_max_running, rate)| {
+            let mut flow = Flow::UNLIMITED;
+            flow.max_running = max_running;
+            flow.group_max_running = group_max_running;
+            flow.rate = rate;
+            flow
+        },
+    )
 }
 
 fn operation() -> impl Strategy<Value = QueueOperation> {
@@ -147,6 +171,8 @@ fn operation() -> impl Strategy<Value = QueueOperation> {
         Just(QueueOperation::Replay(jobs(), Due::NOW.into())),
         Just(QueueOperation::Remove(jobs())),
         Just(QueueOperation::Purge),
+        flow().prop_map(|flow| QueueOperation::DeclareFlow(flow.into())),
+        option::of(flow()).prop_map(|flow| QueueOperation::OverrideFlow(flow.map(Into::into))),
     ]
 }
 
@@ -338,7 +364,7 @@ fn snapshot_bytes(messages: &Messages, replica: &Replica) -> u64 {
         SnapshotPart::Ended(jobs) => sum(&jobs),
         SnapshotPart::Pins(pins) => sum(&pins),
         SnapshotPart::Runners(runners) => sum(&runners),
-        SnapshotPart::Header(_) | SnapshotPart::Leases(_) => 0,
+        SnapshotPart::Header(_) | SnapshotPart::Leases(_) | SnapshotPart::Gates(_) => 0,
     });
     bytes.sum()
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, JobId, Operation, QueueName};
+use dq_core::{
+    DeadKind, DeadReason, Error, ErrorKind, FencingToken, Headers, JobId, Operation, QueueName,
+};
 
 use super::entry::{
     Claim, Due, JobRef, Lease, NewJob, QueueOperation, Renewal, Reschedule, Settlement,
@@ -28,7 +30,7 @@ impl From<dq_core::NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// Leaves out payload and headers.
+    /// Leaves out payload and headers, except the group.
     pub(crate) fn to_core(&self) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, Bytes::new());
@@ -37,7 +39,10 @@ impl NewJob {
         new.on_running = self.on_running;
         new.max_attempts = self.max_attempts;
         new.remember = Duration::from_millis(self.remember);
-        new
+        match self.headers.get(Headers::GROUP) {
+            Some(group) => new.group(group),
+            None => new,
+        }
     }
 }
 
@@ -108,12 +113,18 @@ impl Claim {
         }
     }
 
-    pub(crate) fn wants(&self) -> Vec<dq_core::Want> {
-        let want = |(queue, max, lease): &(QueueName, u64, u64)| {
-            let max = usize::try_from(*max).unwrap_or(usize::MAX);
-            dq_core::Want::new(queue.clone(), max, Duration::from_millis(*lease))
+    /// `starting` says how many jobs of each queue can start at once; without it, all.
+    pub(crate) fn wants(&self, starting: Option<&[u64]>) -> Vec<dq_core::Want> {
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let want = |(index, (queue, max, lease)): (usize, &(QueueName, u64, u64))| {
+            let want =
+                dq_core::Want::new(queue.clone(), count(*max), Duration::from_millis(*lease));
+            match starting.and_then(|starting| starting.get(index)) {
+                Some(starting) => want.starting(count(*starting)),
+                None => want,
+            }
         };
-        self.wants.iter().map(want).collect()
+        self.wants.iter().enumerate().map(want).collect()
     }
 }
 
@@ -172,6 +183,7 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
                 failed: *failed,
             },
             dq_core::Verdict::Release { started } => Verdict::Release { started: *started },
+            dq_core::Verdict::Throttle(due) => Verdict::Throttle((*due).into()),
             unknown => return Err(unknown_form(unknown).operation("settle")),
         };
         Ok(Self((&settlement.lease).into(), verdict))
@@ -195,6 +207,7 @@ impl Settlement {
                 failed: *failed,
             },
             Verdict::Release { started } => dq_core::Verdict::Release { started: *started },
+            Verdict::Throttle(due) => dq_core::Verdict::Throttle((*due).into()),
         };
         dq_core::Settlement::new(lease.into(), verdict)
     }
@@ -210,6 +223,8 @@ impl TryFrom<Operation<'_>> for QueueOperation {
             Operation::Pause { .. } => Self::Pause,
             Operation::Resume { .. } => Self::Resume,
             Operation::Purge { .. } => Self::Purge,
+            Operation::DeclareFlow { flow, .. } => Self::DeclareFlow(flow.into()),
+            Operation::OverrideFlow { flow, .. } => Self::OverrideFlow(flow.map(Into::into)),
             unknown => return Err(unknown_form(&unknown).operation("operate")),
         })
     }
@@ -223,6 +238,10 @@ impl QueueOperation {
             Self::Pause => Operation::Pause { queue },
             Self::Resume => Operation::Resume { queue },
             Self::Purge => Operation::Purge { queue },
+            Self::DeclareFlow(flow) => Operation::DeclareFlow { queue, flow: (*flow).into() },
+            Self::OverrideFlow(flow) => {
+                Operation::OverrideFlow { queue, flow: flow.map(Into::into) }
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Cancel(Vec<JobRef>),
     Reschedule(Vec<Reschedule>),
     Claim(Claim),
+    /// Of limited queues: how many jobs of each could start at once.
+    ClaimLimited(Claim, Vec<u64>),
     Settle(Vec<Settlement>),
     Renew(Vec<Renewal>),
     /// Ends leases that have expired for this producer, unless they were renewed.
@@ -125,6 +127,7 @@ pub(super) enum Verdict {
     Snooze(Due),
     Dead { kind: String, message: String, failed: bool },
     Release { started: bool },
+    Throttle(Due),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -134,6 +137,27 @@ pub(crate) enum QueueOperation {
     Pause,
     Resume,
     Purge,
+    DeclareFlow(Flow),
+    OverrideFlow(Option<Flow>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Flow {
+    pub(super) max_running: Option<u32>,
+    pub(super) group_max_running: Option<u32>,
+    /// Jobs, time in nanoseconds, burst.
+    pub(super) rate: Option<(u32, u64, u32)>,
+}
+
+/// A queue's limits, and what they have let pass.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Gate {
+    pub(super) queue: QueueName,
+    pub(super) declared: Flow,
+    pub(super) overriding: Option<Flow>,
+    /// In Unix microseconds.
+    pub(super) used: i64,
+    pub(super) closed_until: Option<Timestamp>,
 }
 
 /// Several snapshots may interleave, so entries carry the offset at their [`Begin`](Self::Begin).
@@ -164,6 +188,7 @@ pub(crate) enum SnapshotPart {
     /// The announcement's name, information, begin and end.
     Runners(Vec<(String, Bytes, Timestamp, Timestamp)>),
     Leases(Vec<StandingLease>),
+    Gates(Vec<Gate>),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -67,6 +67,7 @@ kinds! {
     12 => Announce(announcement);
     13 => Close(generation);
     14 => Snapshot(entry);
+    15 => ClaimLimited(claim, starting);
 }
 
 impl Command {

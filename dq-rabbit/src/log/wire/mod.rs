@@ -18,8 +18,9 @@ pub(crate) mod tests;
 
 pub(crate) use convert::millis;
 pub(crate) use entry::{
-    Claim, Command, EndedJob, Entry, HistoryLimits, JobRef, NewJob, Settlement, SnapshotEntry,
-    SnapshotHeader, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease, Totals,
+    Claim, Command, EndedJob, Entry, Gate, HistoryLimits, JobRef, NewJob, Settlement,
+    SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease,
+    Totals,
 };
 pub(crate) use frame::{Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};

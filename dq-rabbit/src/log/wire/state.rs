@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Ended, JobState, JobView, Timestamp, machine};
+use dq_core::{Ended, JobState, JobView, QueueName, RateState, Timestamp, machine};
 
 use super::convert::millis;
-use super::entry::{Announcement, EndedJob, HistoryLimit, HistoryLimits, Job, JobNotes};
+use super::entry::{
+    Announcement, EndedJob, Flow, Gate, HistoryLimit, HistoryLimits, Job, JobNotes,
+};
 
 pub(crate) fn other_first_due(job: &dq_core::Job) -> Option<Timestamp> {
     (job.first_due != job.due).then_some(job.first_due)
@@ -87,6 +89,54 @@ impl From<EndedJob> for (u64, JobView) {
         end.reason = ended.reason;
         view.ended = Some(end);
         (ended.seq, view)
+    }
+}
+
+impl From<dq_core::Flow> for Flow {
+    fn from(flow: dq_core::Flow) -> Self {
+        let rate = flow.rate.map(|rate| {
+            let (jobs, per, burst) = rate.parts();
+            (jobs, u64::try_from(per.as_nanos()).unwrap_or(u64::MAX), burst)
+        });
+        let dq_core::Flow { max_running, group_max_running, .. } = flow;
+        Self { max_running, group_max_running, rate }
+    }
+}
+
+impl From<Flow> for dq_core::Flow {
+    /// A rate that this version does not take, which none has written, counts as no rate.
+    fn from(flow: Flow) -> Self {
+        let mut core = Self::UNLIMITED;
+        core.max_running = flow.max_running;
+        core.group_max_running = flow.group_max_running;
+        core.rate = flow.rate.and_then(|(jobs, per, burst)| {
+            dq_core::Rate::from_parts(jobs, Duration::from_nanos(per), burst).ok()
+        });
+        core
+    }
+}
+
+impl From<(QueueName, machine::Gate)> for Gate {
+    fn from((queue, gate): (QueueName, machine::Gate)) -> Self {
+        Self {
+            queue,
+            declared: gate.declared.into(),
+            overriding: gate.overriding.map(Into::into),
+            used: gate.rate.0,
+            closed_until: gate.closed_until,
+        }
+    }
+}
+
+impl From<Gate> for (QueueName, machine::Gate) {
+    fn from(gate: Gate) -> Self {
+        let core = machine::Gate {
+            declared: gate.declared.into(),
+            overriding: gate.overriding.map(Into::into),
+            rate: RateState(gate.used),
+            closed_until: gate.closed_until,
+        };
+        (gate.queue, core)
     }
 }
 

@@ -9,8 +9,8 @@ use dq_core::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::entry::{
-    Announcement, Due, HistoryLimit, Job, JobNotes, Lease, QueueOperation, Renewal, Reschedule,
-    Target, Verdict,
+    Announcement, Due, Flow, HistoryLimit, Job, JobNotes, Lease, QueueOperation, Renewal,
+    Reschedule, Target, Verdict,
 };
 use super::*;
 
@@ -86,6 +86,19 @@ fn full_snapshot_job(state: SnapshotJobState) -> SnapshotJob {
     SnapshotJob { job, notes: Some(notes), headers, ..snapshot_job(state) }
 }
 
+fn claim() -> Claim {
+    Claim {
+        worker: "worker".to_owned(),
+        wants: vec![(queue(), 10, 30_000)],
+        limit: 200,
+        prefetched: vec![id(5)],
+    }
+}
+
+fn flow() -> Flow {
+    Flow { max_running: Some(3), group_max_running: Some(2), rate: Some((10, 1_000_000_000, 20)) }
+}
+
 fn part(part: SnapshotPart) -> Command {
     Command::Snapshot(SnapshotEntry::Part { begin: 300, number: 1, part })
 }
@@ -106,6 +119,7 @@ pub(super) fn every_command() -> Vec<Command> {
         Verdict::Snooze(Due::At(at)),
         Verdict::Dead { kind: "rejected".into(), message: "so".into(), failed: true },
         Verdict::Release { started: true },
+        Verdict::Throttle(Due::After(1)),
     ];
     let limits = || HistoryLimits {
         default: HistoryLimit(1_000, 86_400_000),
@@ -120,6 +134,13 @@ pub(super) fn every_command() -> Vec<Command> {
         queues: vec![(queue(), true, [1, 2, 3, 4, 5, 600])],
         history: limits(),
         capacity: Some(308),
+    };
+    let gate = Gate {
+        queue: queue(),
+        declared: flow(),
+        overriding: Some(Flow { max_running: None, group_max_running: None, rate: None }),
+        used: 300,
+        closed_until: Some(at),
     };
     let ended_job = EndedJob {
         seq: 600,
@@ -137,12 +158,8 @@ pub(super) fn every_command() -> Vec<Command> {
         Command::Schedule(policies.map(plain_job).into()),
         Command::Cancel(vec![by(Target::Id(id(4))), by(Target::Key(key()))]),
         Command::Reschedule(vec![Reschedule(by(Target::Id(id(4))), Due::After(300))]),
-        Command::Claim(Claim {
-            worker: "worker".to_owned(),
-            wants: vec![(queue(), 10, 30_000)],
-            limit: 200,
-            prefetched: vec![id(5)],
-        }),
+        Command::Claim(claim()),
+        Command::ClaimLimited(claim(), vec![7]),
         Command::Settle(verdicts.map(|verdict| Settlement(lease(), verdict)).into()),
         Command::Renew(vec![Renewal(lease(), 30_000)]),
         Command::EndLeases(vec![standing_lease()]),
@@ -151,6 +168,8 @@ pub(super) fn every_command() -> Vec<Command> {
         operate(QueueOperation::Pause),
         operate(QueueOperation::Resume),
         operate(QueueOperation::Purge),
+        operate(QueueOperation::DeclareFlow(flow())),
+        operate(QueueOperation::OverrideFlow(None)),
         Command::Park(vec![(plain_job(OnConflict::Keep), "why".to_owned())]),
         Command::SetHistory(limits()),
         Command::SetCapacity(300),
@@ -167,6 +186,7 @@ pub(super) fn every_command() -> Vec<Command> {
         part(SnapshotPart::Pins(vec![(id(8), at, at)])),
         part(SnapshotPart::Runners(vec![("runner".to_owned(), info, at, at)])),
         part(SnapshotPart::Leases(vec![standing_lease()])),
+        part(SnapshotPart::Gates(vec![gate])),
         Command::Snapshot(SnapshotEntry::End { begin: 300, parts: 400 }),
     ]
 }
@@ -183,11 +203,13 @@ const BODIES: &str = "\
 2 020171001004040404040404040404040404040404017101016b
 3 01017100100404040404040404040404040404040401ac02
 4 06776f726b65720101710ab0ea01c801011005050505050505050505050505050505
-5 0701711003030303030303030303030303030303900300017110030303030303030303030303030303039003\
+15 06776f726b65720101710ab0ea01c8010110050505050505050505050505050505050107
+5 0801711003030303030303030303030303030303900300017110030303030303030303030303030303039003\
     010377687901711003030303030303030303030303030303900302010103776879017110030303030303030303\
     0303030303030390030300f80a077061796c6f61647b8d2d5bf061fe3201711003030303030303030303030303\
     03030390030400f80a017110030303030303030303030303030303039003050872656a656374656402736f0101\
-    71100303030303030303030303030303030390030601
+    711003030303030303030303030303030303900306010171100303030303030303030303030303030390030701\
+    01
 6 01017110030303030303030303030303030303039003b0ea01
 7 01017110030303030303030303030303030303039003f403b0ea01
 8 01710001100606060606060606060606060606060600f80a
@@ -195,6 +217,8 @@ const BODIES: &str = "\
 8 017102
 8 017103
 8 017104
+8 01710501030102010a8094ebdc0314
+8 01710600
 9 011002020202020202020202020202020202017100000001c801000000c294d3380580062d0003776879
 10 e80780b899290101710000
 11 ac02
@@ -214,6 +238,7 @@ const BODIES: &str = "\
 14 01ac020103011008080808080808080808080808080808f80af80a
 14 01ac020104010672756e6e6572027b7df80af80a
 14 01ac02010501017110030303030303030303030303030303039003f403b0ea01
+14 01ac02010601017101030102010a8094ebdc031401000000d80401f80a
 14 02ac029003";
 
 pub(super) fn scheduling() -> Vec<Command> {

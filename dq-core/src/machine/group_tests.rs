@@ -1,0 +1,185 @@
+//! Groups: a claim takes what a search through all waiting jobs would take, after any calls.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::affinity::Affinity;
+use super::state_machine::Machine;
+use crate::backend::{
+    BrowseParams, ClaimParams, Lease, Operation, Renewal, Reschedule, Settlement, Verdict, Want,
+};
+use crate::entropy::Entropy;
+use crate::model::{
+    Due, Flow, Job, JobId, JobRef, JobState, JobView, NewJob, QueueName, Timestamp,
+};
+
+const GROUPS: [&str; 3] = ["a", "b", "c"];
+const LEASE: Duration = Duration::from_millis(40);
+
+/// Random calls on one queue, with a lease's length of virtual time now and then.
+struct Walk {
+    machine: Machine,
+    entropy: Entropy,
+    now: Timestamp,
+    jobs: u128,
+    leases: Vec<Lease>,
+    limit: Option<u32>,
+}
+
+fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        Self {
+            machine: Machine::default(),
+            entropy: Entropy::seeded(seed),
+            now: Timestamp::from_millis(1_000),
+            jobs: 0,
+            leases: Vec::new(),
+            limit: None,
+        }
+    }
+
+    fn below(&self, end: usize) -> usize {
+        (self.entropy.fraction() * end as f64) as usize
+    }
+
+    fn browse(&mut self, state: JobState) -> Vec<JobView> {
+        let queue = queue();
+        self.machine.browse(BrowseParams::new(&queue, state).limit(1_000), self.now).jobs
+    }
+
+    fn due(&self) -> Due {
+        Due::After(Duration::from_millis(self.below(30) as u64))
+    }
+
+    fn any_job(&self) -> JobRef {
+        let number = self.below(self.jobs.max(1) as usize) as u128;
+        JobRef::new(queue(), JobId::from_bytes(number.to_be_bytes()))
+    }
+
+    fn step(&mut self) {
+        match self.below(12) {
+            0..3 => {
+                let id = JobId::from_bytes(self.jobs.to_be_bytes());
+                self.jobs += 1;
+                let mut job = NewJob::new(id, queue(), self.due(), Default::default());
+                if let Some(group) = GROUPS.get(self.below(4)) {
+                    job = job.group(*group);
+                }
+                assert!(self.machine.schedule(job, (), self.now).is_stored());
+            }
+            3..6 => self.claim(),
+            6..8 if !self.leases.is_empty() => {
+                let lease = self.leases.swap_remove(self.below(self.leases.len()));
+                let verdict = match self.below(4) {
+                    0 => Verdict::Done,
+                    1 => Verdict::Snooze(self.due()),
+                    2 => Verdict::retry(self.due(), "failed"),
+                    _ => Verdict::Release { started: true },
+                };
+                self.machine.settle(&Settlement::new(lease, verdict), self.now);
+            }
+            8 => {
+                let _ = self.machine.cancel(&self.any_job(), self.now);
+            }
+            9 => {
+                let reschedule = Reschedule { job: self.any_job(), due: self.due() };
+                let _ = self.machine.reschedule(&reschedule, self.now);
+            }
+            10 => {
+                self.limit = [None, Some(1), Some(2), Some(3)][self.below(4)];
+                let flow = Flow { group_max_running: self.limit, ..Flow::UNLIMITED };
+                self.machine.operate(Operation::DeclareFlow { queue: &queue(), flow }, self.now);
+            }
+            _ => {
+                for lease in &self.leases {
+                    let renewal = Renewal::new(lease.clone(), LEASE);
+                    self.machine.renew(&renewal, self.now);
+                }
+                self.now = self.now + Duration::from_millis(self.below(25) as u64);
+            }
+        }
+    }
+
+    fn claim(&mut self) {
+        let max = self.below(4);
+        let expected = self.search(max);
+        let want = [Want::new(queue(), max, LEASE)];
+        let params = ClaimParams::new(&want, max, "worker");
+        let claimed = match self.below(2) {
+            0 => self.machine.claim(params, self.now),
+            _ => {
+                let affinity = Affinity {
+                    prefers: |_: &Job| true,
+                    claim_ahead: Duration::ZERO,
+                    reserved_for: Duration::ZERO,
+                };
+                self.machine.claim_preferring(params, &affinity, self.now)
+            }
+        };
+        let ids: Vec<JobId> = claimed.jobs.iter().map(|leased| leased.job.id).collect();
+        assert_eq!(ids, expected);
+        self.leases.extend(claimed.jobs.iter().map(|leased| leased.lease()));
+    }
+
+    /// Returns the earliest ready jobs whose groups are not full.
+    fn search(&mut self, max: usize) -> Vec<JobId> {
+        let mut running: HashMap<String, u32> = HashMap::new();
+        for view in self.browse(JobState::Running) {
+            if let Some(group) = view.job.group() {
+                *running.entry(group.to_owned()).or_default() += 1;
+            }
+        }
+        let ready = self.browse(JobState::Ready);
+        assert!(ready.is_sorted_by_key(|view| view.job.due));
+        let mut found = Vec::new();
+        for view in ready {
+            if let (Some(group), Some(limit)) = (view.job.group(), self.limit) {
+                let running = running.entry(group.to_owned()).or_default();
+                if found.len() == max || *running >= limit {
+                    continue;
+                }
+                *running += 1;
+            }
+            found.push(view.job.id);
+        }
+        found.truncate(max);
+        found
+    }
+
+    fn check_counts(&mut self) {
+        let stats = self.machine.stats(&[queue()], self.now).remove(0);
+        let count = |walk: &mut Self, state| walk.browse(state).len() as u64;
+        let (scheduled, ready) = (count(self, JobState::Scheduled), count(self, JobState::Ready));
+        assert_eq!((stats.scheduled, stats.ready), (scheduled, ready));
+        assert_eq!(stats.running, count(self, JobState::Running));
+        let edges = [Timestamp::EPOCH, self.now + Duration::from_secs(1)];
+        assert_eq!(self.machine.forecast(&queue(), &edges), [scheduled + ready]);
+    }
+}
+
+#[test]
+fn a_claim_takes_what_a_search_would_take() {
+    for seed in 0..300 {
+        let mut walk = Walk::new(seed);
+        for _ in 0..300 {
+            walk.step();
+        }
+        walk.check_counts();
+        // Nothing stays parked.
+        while !walk.browse(JobState::Running).is_empty() || !walk.browse(JobState::Ready).is_empty()
+        {
+            for lease in std::mem::take(&mut walk.leases) {
+                walk.machine.settle(&Settlement::new(lease, Verdict::Done), walk.now);
+            }
+            let before = walk.leases.len();
+            walk.claim();
+            if walk.leases.len() == before {
+                walk.now = walk.now + LEASE;
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Groups: a claim parks due jobs of full groups, and an ended run returns the first one. See
+//! `machine/groups.rs` in dq-core for why no job is missed.
+
+use dq_core::Timestamp;
+use rusqlite::params;
+
+use crate::claim_plan::earlier;
+use crate::error::StoreResult;
+use crate::reader::ReadTx;
+use crate::write_tx::WriteTx;
+
+impl ReadTx<'_> {
+    /// Counts the running jobs of a group.
+    pub(crate) fn running_of_group(self, queue_id: i64, group: &str) -> StoreResult<u32> {
+        let held = params![queue_id, group, self.now.as_millis()];
+        self.one(&self.statements.count_leases_of_group, held, |row| row.get(0))
+    }
+
+    /// Returns when the first waiting job is due, parked or not.
+    pub(crate) fn first_waiting(self, queue_id: i64) -> StoreResult<Option<Timestamp>> {
+        let parked = self.find(&self.statements.first_parked, [queue_id], |row| row.get(0))?;
+        Ok(earlier(self.earliest_due(queue_id)?, parked.map(Timestamp::from_millis)))
+    }
+}
+
+impl WriteTx<'_> {
+    pub(crate) fn park(&self, queue_id: i64, group: &str, at: i64, seq: i64) -> StoreResult<()> {
+        self.execute(&self.statements.park, params![queue_id, group, at, seq])?;
+        Ok(())
+    }
+
+    /// Returns the first parked job of a group to the due jobs, after a run has ended or a waiting job
+    /// has left.
+    pub(crate) fn unpark_first(&mut self, queue_id: i64, group: &str) -> StoreResult<()> {
+        let first = self.find(&self.statements.unpark_first, params![queue_id, group], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+        if let Some((at, seq)) = first {
+            self.add_due(queue_id, Timestamp::from_millis(at), seq)?;
+        }
+        Ok(())
+    }
+
+    /// Returns all parked jobs of a queue to the due jobs.
+    pub(crate) fn unpark_all(&mut self, queue_id: i64) -> StoreResult<()> {
+        if self.execute(&self.statements.return_parked, [queue_id])? > 0 {
+            self.execute(&self.statements.remove_all_parked, [queue_id])?;
+            self.wake_if_waiting(queue_id);
+        }
+        Ok(())
+    }
+}
