@@ -137,7 +137,6 @@ impl Backend for PostgresBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        capabilities.flow = false;
         capabilities.groups = false;
         capabilities
     }

@@ -35,6 +35,8 @@ pub(crate) struct QueueBounds {
     pub(crate) expiry: i64,
     pub(crate) last_rewind: Option<i64>,
     pub(crate) rewinds: i64,
+    /// The last claim left a due job, because the queue's limits let none start.
+    pub(crate) is_held_back: bool,
     /// How often the bounds were set. A claim's reply does not know leases of claims beside it.
     pub(crate) changes: u64,
 }
@@ -46,6 +48,7 @@ impl QueueBounds {
         expiry: i64::MIN,
         last_rewind: None,
         rewinds: 0,
+        is_held_back: false,
         changes: 0,
     };
 
@@ -87,6 +90,18 @@ impl Bounds {
     fn is_full_due(&self) -> bool {
         let (ended, took) = self.last_full;
         ended.elapsed() >= MIN_FULL_INTERVAL.max(took * FULL_SHARE)
+    }
+
+    /// Returns whether the last claim left a due job of the queue for lack of room.
+    pub(crate) fn is_held_back(&self, queue: &QueueName) -> bool {
+        self.queues.get(queue).is_some_and(|bounds| bounds.is_held_back)
+    }
+
+    /// Notes that the queue has room again.
+    pub(crate) fn release(&mut self, queue: &QueueName) {
+        if let Some(bounds) = self.queues.get_mut(queue) {
+            bounds.is_held_back = false;
+        }
     }
 
     pub(crate) fn of(&self, queue: &QueueName, is_full: bool) -> QueueBounds {

@@ -26,7 +26,12 @@ struct QueueReply {
     next_expiry: Option<i64>,
     last_rewind: i64,
     rewinds: i64,
+    /// Until when the limits let no waiting job start.
+    held_until: Option<i64>,
 }
+
+/// In place of a time: only the end of a lease makes room.
+const FULL: i64 = i64::MAX;
 
 impl QueueReply {
     fn read(row: &Row) -> std::result::Result<Self, tokio_postgres::Error> {
@@ -38,12 +43,23 @@ impl QueueReply {
             next_expiry: row.try_get("next_expiry")?,
             last_rewind: row.try_get("last_rewind")?,
             rewinds: row.try_get("rewinds")?,
+            held_until: row.try_get("until")?,
         })
     }
 
-    fn next_due(&self) -> Option<i64> {
-        let waiting = self.next_waiting.map(|(at, _)| at);
-        waiting.into_iter().chain(self.expired_due).chain(self.next_expiry).min()
+    fn first_waiting(&self) -> Option<i64> {
+        self.next_waiting.map(|(at, _)| at).into_iter().chain(self.expired_due).min()
+    }
+
+    fn next_due(&self, now: i64) -> Option<i64> {
+        let waiting = self.first_waiting();
+        let startable = match self.held_until {
+            None => waiting,
+            // A claim at the due time waits for room, if the queue is still full.
+            Some(FULL) => waiting.filter(|at| *at > now),
+            Some(until) => waiting.map(|at| at.max(until)),
+        };
+        startable.into_iter().chain(self.next_expiry).min()
     }
 
     /// `changes` is from when the claim was sent.
@@ -61,6 +77,8 @@ impl QueueReply {
             expiry: if changes == known.changes { expiry } else { expiry.min(known.expiry) },
             last_rewind: Some(self.last_rewind),
             rewinds: self.rewinds,
+            is_held_back: self.held_until.is_some()
+                && self.first_waiting().is_some_and(|at| at <= now),
             changes: known.changes + 1,
         }
     }
@@ -162,7 +180,8 @@ impl Store {
                 continue;
             }
             let reply = QueueReply::read(row).map_err(|_| unexpected())?;
-            let next_due = reply.next_due().filter(|_| index < wanted).map(Timestamp::from_millis);
+            let next_due =
+                reply.next_due(now).filter(|_| index < wanted).map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next_due).min();
             let known = all_bounds.queues.get(queue).copied().unwrap_or(QueueBounds::NEW);
             let new = reply.bounds(now, known, sent[index].changes, is_full);
@@ -184,6 +203,7 @@ impl Store {
         let maxes: Vec<i32> = wants.iter().map(|want| params::count(want.max)).collect();
         let leases: Vec<i64> =
             wants.iter().map(|want| params::millis(want.lease_for).max(1)).collect();
+        let starting: Vec<i32> = wants.iter().map(|want| params::count(want.starting)).collect();
         let (total, worker) = (params::count(limit), params::text(worker));
         let from_at: Vec<Option<i64>> =
             bounds.iter().map(|bounds| bounds.waiting.map(|(at, _)| at)).collect();
@@ -196,7 +216,7 @@ impl Store {
         let rewinds: Vec<i64> = bounds.iter().map(|bounds| bounds.rewinds).collect();
         self.query(
             Effect::Reads,
-            "SELECT * FROM dq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            "SELECT * FROM dq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             &[
                 (&queues, Type::TEXT_ARRAY),
                 (&maxes, Type::INT4_ARRAY),
@@ -209,6 +229,7 @@ impl Store {
                 (&from_expiry, Type::INT8_ARRAY),
                 (&last_rewinds, Type::INT8_ARRAY),
                 (&rewinds, Type::INT8_ARRAY),
+                (&starting, Type::INT4_ARRAY),
             ],
         )
         .await

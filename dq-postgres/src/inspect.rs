@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::connect::Param;
 use crate::error::{unexpected, unsupported};
+use crate::flow;
 use crate::params;
 use crate::row;
 use crate::store::Store;
@@ -39,8 +40,10 @@ const STATS: &str = "
             + coalesce((SELECT jobs FROM newest n WHERE n.q = queue.q AND ending = 'replaced'), 0)
             AS replaced,
         removed + coalesce((SELECT jobs FROM newest n WHERE n.q = queue.q AND ending = 'removed'), 0)
-            AS removed
-    FROM dq.queue, clock WHERE $1::text[] IS NULL OR name = ANY ($1) ORDER BY name";
+            AS removed,
+        t, declared::text, overriding::text, closed_until,
+        coalesce((SELECT used FROM dq.gate g WHERE g.q = queue.q ORDER BY n DESC LIMIT 1), 0) AS used
+    FROM clock, dq.queue LEFT JOIN dq.flow USING (q) WHERE $1::text[] IS NULL OR name = ANY ($1) ORDER BY name";
 
 /// Columns of `dq.job` for `row::view`, but the payload.
 const VIEW: &str = "id, seq, at, due, first_due, created, state, attempts, deliveries, losses, \
@@ -209,6 +212,7 @@ fn stats(row: &Row) -> std::result::Result<QueueStats, Box<dyn std::error::Error
     // Not counted by itself: that would cost each producer an insert.
     totals.created = stats.stored() + totals.departed();
     stats.totals = Some(totals);
+    stats.flow = flow::read(row)?;
     Ok(stats)
 }
 

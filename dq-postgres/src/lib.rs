@@ -18,7 +18,9 @@
 //! - Unless `prepare` is set, statements are not prepared and need no session, so poolers in transaction
 //!   mode can be in between. Only the listener for wake-up hints needs a session; without it, runners
 //!   find jobs by their claims, once a second.
-//! - Claims take as long under an old snapshot (a report, a backup) as without one.
+//! - Claims take as long under an old snapshot (a report, a backup) as without one. With `max_running`, they
+//!   read again what has ended within a lease's time.
+//! - Claims of one queue with limits wait for each other, those of other queues do not.
 //! - A long batch is stored in chunks of up to 1,000 jobs or 4 MiB. Each chunk is atomic.
 //!
 //! # When a call fails
@@ -33,6 +35,7 @@ mod claim;
 mod config;
 mod connect;
 mod error;
+mod flow;
 mod import;
 mod inspect;
 mod listener;

@@ -56,7 +56,7 @@ async fn listen(store: &Arc<Store>) -> Result<(), tokio_postgres::Error> {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             match message {
                 Ok(AsyncMessage::Notification(notification)) => {
-                    let _ = sender.send(notification.payload().parse::<i32>().ok());
+                    let _ = sender.send(Notice::parse(notification.payload()));
                 }
                 Ok(_) => {}
                 Err(_) => break,
@@ -67,22 +67,45 @@ async fn listen(store: &Arc<Store>) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(&format!("LISTEN \"{}\"", store.schema)).await?;
     // Notifications may have been lost before.
     store.listeners.wake_all(Timestamp::EPOCH);
-    while let Some(bucket) = notified.recv().await {
-        wake(store, &client, bucket).await?;
-        let (store, bucket) = (Arc::clone(store), bucket);
-        tokio::spawn(async move {
-            tokio::time::sleep(REPEATED_AFTER).await;
-            wake_known(&store, bucket);
-        });
+    while let Some(notice) = notified.recv().await {
+        // A later version's notice: claims once a second do without it.
+        let Some(notice) = notice else { continue };
+        find_buckets(store, &client).await?;
+        wake(store, &notice);
+        if notice.room.is_none() {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                tokio::time::sleep(REPEATED_AFTER).await;
+                wake(&store, &notice);
+            });
+        }
     }
     Ok(())
 }
 
-/// Wakes the listeners of the bucket's queues. Asks the server for the buckets of new queues.
-async fn wake(
+/// A notification about the queues of a bucket.
+struct Notice {
+    bucket: i32,
+    /// In place of a new job: the limits let jobs start from this time on. Calls one worker, or all if the
+    /// name is empty.
+    room: Option<(Timestamp, String)>,
+}
+
+impl Notice {
+    fn parse(payload: &str) -> Option<Self> {
+        let Some((bucket, room)) = payload.split_once(' ') else {
+            return Some(Self { bucket: payload.parse().ok()?, room: None });
+        };
+        let (due, worker) = room.split_once(' ')?;
+        let due = Timestamp::from_millis(due.parse().ok()?);
+        Some(Self { bucket: bucket.parse().ok()?, room: Some((due, worker.to_owned())) })
+    }
+}
+
+/// Asks the server for the buckets of queues with new listeners.
+async fn find_buckets(
     store: &Store,
     client: &tokio_postgres::Client,
-    bucket: Option<i32>,
 ) -> Result<(), tokio_postgres::Error> {
     let queues = store.listeners.queues();
     let unknown: Vec<QueueName> = {
@@ -102,16 +125,26 @@ async fn wake(
             buckets.insert(queue, row.try_get(0)?);
         }
     }
-    wake_known(store, bucket);
     Ok(())
 }
 
-fn wake_known(store: &Store, bucket: Option<i32>) {
+/// Wakes the listeners of the bucket's queues.
+fn wake(store: &Store, notice: &Notice) {
     let buckets = lock(&store.buckets);
-    for queue in store.listeners.queues() {
-        if buckets.get(&queue).copied() == bucket {
+    let queues = store.listeners.queues().into_iter();
+    for queue in queues.filter(|queue| buckets.get(queue) == Some(&notice.bucket)) {
+        match &notice.room {
+            // Another job makes no room.
+            None if lock(&store.bounds).is_held_back(&queue) => {}
             // The job's due time is unknown; the claim that follows returns it.
-            store.listeners.wake(&queue, Timestamp::EPOCH);
+            None => store.listeners.wake(&queue, Timestamp::EPOCH),
+            Some((due, worker)) if worker.is_empty() => {
+                lock(&store.bounds).release(&queue);
+                store.listeners.wake(&queue, *due);
+            }
+            Some((due, worker)) => {
+                store.listeners.wake_if_present(&queue, worker, *due);
+            }
         }
     }
 }
@@ -121,5 +154,22 @@ struct AbortOnDrop(tokio::task::AbortHandle);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_of_a_new_job_or_of_room() {
+        let parse = |payload| Notice::parse(payload).map(|notice| (notice.bucket, notice.room));
+        let room = |due, worker: &str| Some((Timestamp::from_millis(due), worker.to_owned()));
+        assert_eq!(parse("17"), Some((17, None)));
+        assert_eq!(parse("17 5 web 1"), Some((17, room(5, "web 1"))));
+        assert_eq!(parse("17 0 "), Some((17, room(0, ""))));
+        for later in ["", "later", "17 5", "17 later web"] {
+            assert_eq!(parse(later), None, "{later:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Work that no call waits for: trims histories, adds up totals, raises the queues' floors, and looks
+//! Work that no call waits for: trims histories and gates, adds up totals, raises the queues' floors, and looks
 //! behind the bounds of claims.
 
 use std::collections::{HashMap, HashSet};
@@ -40,8 +40,9 @@ pub(crate) async fn run(store: Arc<Store>) {
         }
         let mut maintained = trim(&store, ended, &mut trimmed_to).await;
         if folds {
-            maintained =
-                maintained.and(store.change("SELECT dq.fold_tally()", &[]).await.map(drop));
+            for sql in ["SELECT dq.fold_tally()", "SELECT dq.trim_gates()"] {
+                maintained = maintained.and(store.change(sql, &[]).await.map(drop));
+            }
             folded = Instant::now();
         }
         if trimmed_all.elapsed() >= TRIM_ALL_INTERVAL {

@@ -1,4 +1,4 @@
-//! Replays, removes and purges jobs; pauses and resumes queues.
+//! Replays, removes and purges jobs; pauses, resumes and limits queues.
 
 use dq_core::{OperateReport, Operation, Result};
 use tokio_postgres::Row;
@@ -48,6 +48,8 @@ impl Store {
                 let params = [(&queue as _, Type::TEXT), (&pauses as _, Type::BOOL)];
                 self.change("SELECT dq.set_paused($1, $2)::integer::bigint", &params).await?
             }
+            Operation::DeclareFlow { flow, .. } => self.limit(queue, false, Some(flow)).await?,
+            Operation::OverrideFlow { flow, .. } => self.limit(queue, true, flow).await?,
             Operation::Purge { .. } => return self.purge(queue).await,
             operation => return Err(unsupported(&operation)),
         };

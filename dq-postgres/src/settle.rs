@@ -117,6 +117,10 @@ impl<'a> Arrays<'a> {
                 flag = *started;
                 6
             }
+            Verdict::Throttle(at) => {
+                due = params::due(*at);
+                7
+            }
             other => return Err(unsupported(other)),
         };
         self.ids.push(params::uuid(settlement.lease.job));

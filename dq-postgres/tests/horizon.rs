@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use dq_core::{Backend, Timestamp, Verdict};
+use dq_core::{Backend, Flow, Operation, Timestamp, Verdict};
 use dq_postgres::PostgresBackend;
 
-use crate::common::{claim, client, connect, connect_schema, database, job, settle};
+use crate::common::{claim, client, connect, connect_schema, database, job, queue, settle};
 
 const JOBS: usize = 100_000;
 
@@ -36,7 +36,7 @@ async fn store(backend: &PostgresBackend, jobs: usize) {
     }
 }
 
-/// Compares a used store with a fresh one by turns, so that other load slows both. Without bounds on
+/// Without bounds on
 /// claims, or if settlements read the index of leases, the ratio is above 5.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_pass_as_quickly_under_an_old_snapshot() {
@@ -53,10 +53,16 @@ async fn jobs_pass_as_quickly_under_an_old_snapshot() {
     }
     let fresh = connect_schema(&url, "fresh").await;
     store(&fresh, COMPARED * BATCH).await;
+    expect_equal_times(&used, &fresh).await;
+    snapshot.batch_execute("COMMIT").await.unwrap();
+}
+
+/// Compares a used store with a fresh one by turns, so that other load slows both.
+async fn expect_equal_times(used: &PostgresBackend, fresh: &PostgresBackend) {
     let (mut used_times, mut fresh_times) = (Vec::new(), Vec::new());
     for _ in 0..COMPARED {
-        used_times.push(round(&used).await);
-        fresh_times.push(round(&fresh).await);
+        used_times.push(round(used).await);
+        fresh_times.push(round(fresh).await);
     }
     let (used_time, fresh_time) = (median(&used_times), median(&fresh_times));
     println!("a round of {BATCH} takes {used_time:?}, in a fresh store {fresh_time:?}");
@@ -64,6 +70,25 @@ async fn jobs_pass_as_quickly_under_an_old_snapshot() {
         used_time.as_secs_f64() <= fresh_time.as_secs_f64() * 1.5,
         "a round takes {used_time:?}, in a fresh store {fresh_time:?}"
     );
+}
+
+/// Else each claim at a rate would read the state after all earlier ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_passes_jobs_as_quickly_under_an_old_snapshot() {
+    let url = database().await;
+    let (used, fresh) = (connect(&url).await, connect_schema(&url, "fresh").await);
+    for backend in [&used, &fresh] {
+        let flow = Flow::UNLIMITED.rate("10000/1s burst 10000".parse().unwrap());
+        backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
+        store(backend, COMPARED * BATCH).await;
+    }
+    let (snapshot, caller) = (client(&url).await, client(&url).await);
+    let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM dq.job";
+    snapshot.batch_execute(hold).await.unwrap();
+    let claims = "INSERT INTO dq.gate SELECT q, n, 0, '{}', '{}' FROM dq.queue, generate_series(1, 100000) n;
+        SELECT dq.trim_gates()";
+    caller.batch_execute(claims).await.unwrap();
+    expect_equal_times(&used, &fresh).await;
     snapshot.batch_execute("COMMIT").await.unwrap();
 }
 

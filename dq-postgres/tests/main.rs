@@ -6,6 +6,7 @@ mod cuts;
 mod failures;
 mod fuzz;
 mod horizon;
+mod limits;
 mod order;
 mod plans;
 mod pooler;

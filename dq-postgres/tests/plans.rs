@@ -36,6 +36,9 @@ async fn no_function_reads_the_whole_table() {
     let found_row =
         format!("(SELECT '{}'::uuid AS id, 'k' AS key, ''::bytea AS payload) AS found", found.id);
     let client = client(&url).await;
+    let limit =
+        r#"SELECT dq.add_queue('orders'), dq.limit_queue('orders', false, '{"max_running": 5}')"#;
+    client.batch_execute(limit).await.unwrap();
     let read_whole_table = async |call: &str| -> i64 {
         let sql = call.replace("FOUND", &found_row);
         client

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Cancelled, ClaimParams, Due, JobKey, JobRef, OnConflict, QueueName, Renewal,
-    Scheduled, Settlement, Target, Verdict, Want,
+    Backend, Cancelled, ClaimParams, Due, Flow, JobKey, JobRef, LeasedJob, NewJob, OnConflict,
+    Operation, QueueName, Renewal, Scheduled, Settlement, Target, Verdict, Want,
 };
+use dq_postgres::PostgresBackend;
 use dq_servers::Postgres;
 use dq_testkit::fixture::{blocking, wait_until};
 
@@ -120,6 +121,39 @@ async fn batches_with_the_same_keys_lock_in_one_order() {
         let done: Vec<_> = ids.map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
         first.settle(&done).await.unwrap();
     }
+    assert!(!postgres.log().contains(DEADLOCK));
+}
+
+/// Claims lock two limited queues in either order, settlements change both limits' states.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_limited_queues_lock_in_one_order() {
+    let postgres = server_that_finds_deadlocks().await;
+    let (first, second) = (connect(&postgres.url()).await, connect(&postgres.url()).await);
+    let other = QueueName::new("others").unwrap();
+    for queue in [&queue(), &other] {
+        let flow = Flow::UNLIMITED.max_running(5).rate("10000/1s burst 5".parse().unwrap());
+        first.operate(Operation::DeclareFlow { queue, flow }).await.unwrap();
+        let in_queue = |mut job: NewJob| {
+            job.queue = queue.clone();
+            job
+        };
+        first.schedule((0..200).map(|_| in_queue(job(Due::NOW))).collect()).await.unwrap();
+    }
+    let run = async |store: &PostgresBackend, queues: [&QueueName; 2]| {
+        for round in 0..60 {
+            let wants = queues.map(|queue| Want::new(queue.clone(), 3, LEASE));
+            let claimed = store.claim(ClaimParams::new(&wants, 6, "test")).await.unwrap().jobs;
+            let verdicts =
+                [Verdict::Release { started: false }, Verdict::Throttle(Due::NOW), Verdict::Done];
+            let settlement = |(n, leased): (usize, &LeasedJob)| {
+                Settlement::new(leased.lease(), verdicts[(round + n) % 3].clone())
+            };
+            let settlements: Vec<_> = claimed.iter().enumerate().map(settlement).collect();
+            store.settle(&settlements).await.unwrap();
+        }
+    };
+    let (queue, other) = (&queue(), &other);
+    tokio::join!(run(&first, [queue, other]), run(&second, [other, queue]));
     assert!(!postgres.log().contains(DEADLOCK));
 }
 

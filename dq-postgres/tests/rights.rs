@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dq_core::config::backend_from_url;
 use dq_core::{
-    Announcement, BrowseParams, DeadKind, DeadReason, Due, ErrorKind, JobState, Operation, Renewal,
-    Reschedule, Result, Settlement, Timestamp, Verdict,
+    Announcement, BrowseParams, DeadKind, DeadReason, Due, ErrorKind, Flow, JobState, Operation,
+    Renewal, Reschedule, Result, Settlement, Timestamp, Verdict,
 };
 use dq_servers::{Postgres, shared_postgres};
 use dq_testkit::fixture::{
@@ -35,6 +35,8 @@ async fn use_store(url: &str) -> Result<()> {
     let (queue, lease) = (queue("q"), Duration::from_secs(60));
     // An earlier call may have failed in between.
     backend.operate(Operation::Resume { queue: &queue }).await?;
+    let flow = Flow::UNLIMITED.max_running(1_000).rate("1000/1s burst 1000".parse()?);
+    backend.operate(Operation::DeclareFlow { queue: &queue, flow }).await?;
     let pinned = job("q").remember(lease);
     backend.schedule(vec![job("q")]).await?;
     backend.schedule(vec![job("q"), pinned.clone()]).await?;
@@ -48,6 +50,11 @@ async fn use_store(url: &str) -> Result<()> {
     let dead = Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"));
     for (leased, verdict) in claimed.iter().zip([Verdict::Done, dead, Verdict::Done]) {
         backend.settle(&[Settlement::new(leased.lease(), verdict)]).await?;
+    }
+    for verdict in [Verdict::Release { started: false }, Verdict::Throttle(Due::NOW)] {
+        backend.schedule(vec![job("q")]).await?;
+        let leased = claim_for(&*backend, &["q"], 1, lease).await?.jobs;
+        backend.settle(&[Settlement::new(leased[0].lease(), verdict)]).await?;
     }
     let ids = [claimed[1].job.id];
     backend.operate(Operation::Replay { queue: &queue, jobs: &ids, due: Due::NOW }).await?;
@@ -110,6 +117,7 @@ async fn maintenance_needs_no_other_rights() {
     use_store(&as_runner).await.unwrap();
     for function in [
         "dq.fold_tally()",
+        "dq.trim_gates()",
         "dq.trim_history('q', 0, 1)",
         "dq.remove_pins('q', 0, 1)",
         "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[0::bigint])",
@@ -128,7 +136,7 @@ const RIGHTS: &str = "
         WHERE relnamespace = 'dq'::regnamespace AND relkind = 'S' AND relname <> 'queue_q_seq'
     UNION SELECT 'EXECUTE ON FUNCTION ' || oid::regprocedure, proname FROM pg_proc
         WHERE pronamespace = 'dq'::regnamespace AND proname NOT IN
-            ('fold_tally', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
+            ('fold_tally', 'trim_gates', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
 
 #[tokio::test]
 async fn a_missing_right_is_named() {
@@ -163,7 +171,7 @@ async fn a_role_that_may_not_create_a_missing_schema_or_function() {
     assert_error(connect(&missing).await, ErrorKind::Config, &words);
     for outdated in ["DROP FUNCTION dq.store_job", "UPDATE dq.meta SET functions = 0"] {
         postgres.psql(&url, outdated).unwrap();
-        let words = ["schema dq (tables 1, functions ", "permission denied", "dq migrate"];
+        let words = ["schema dq (tables 2, functions ", "permission denied", "dq migrate"];
         assert_error(connect(&as_runner).await, ErrorKind::Config, &words);
         // The remedy.
         migrate(&url, Some("runner")).await;

@@ -54,7 +54,7 @@ async fn processes_that_connect_at_the_same_time_create_it_once() {
             let backend = opened.await.unwrap();
             backend.schedule(vec![job("q")]).await.unwrap();
         }
-        assert_eq!(execute(&url, "SELECT count(*), min(version) FROM dq.meta"), "1|1");
+        assert_eq!(execute(&url, "SELECT count(*), min(version) FROM dq.meta"), "1|2");
         assert_eq!(run_due(&*open(&url).await, "q").await.len(), 8, "{isolation}");
     }
 }
@@ -99,22 +99,22 @@ async fn a_later_version_is_used_unless_it_forbids_that() {
     let url = database().await;
     open(&url).await.close().await.unwrap();
     let later = "ALTER TABLE dq.job ADD COLUMN later integer NOT NULL DEFAULT 1;
-        ALTER TABLE dq.meta ADD COLUMN later integer; UPDATE dq.meta SET version = 2";
+        ALTER TABLE dq.meta ADD COLUMN later integer; UPDATE dq.meta SET version = 3";
     execute(&url, later);
     let running = open(&url).await;
     running.schedule(vec![job("q"), in_an_hour(keyed("q", "k"))]).await.unwrap();
     assert_eq!(run_due(&*running, "q").await.len(), 1);
-    assert_eq!(execute(&url, "SELECT version FROM dq.meta"), "2", "is not changed back");
+    assert_eq!(execute(&url, "SELECT version FROM dq.meta"), "3", "is not changed back");
 
     for (minimum, verb) in [("min_writer", "write"), ("min_reader", "read")] {
         execute(
             &url,
-            &format!("UPDATE dq.meta SET min_writer = 1; UPDATE dq.meta SET {minimum} = 2"),
+            &format!("UPDATE dq.meta SET min_writer = 1; UPDATE dq.meta SET {minimum} = 3"),
         );
-        let words = ["version 2", verb, "knows version 1", "upgrade dq-postgres"];
+        let words = ["version 3", verb, "knows version 2", "upgrade dq-postgres"];
         assert_error(connect(&url).await, ErrorKind::Incompatible, &words);
         let findings = running.check().await;
-        assert!(findings.iter().any(|found| found.cause.contains("version 2")), "{findings:?}");
+        assert!(findings.iter().any(|found| found.cause.contains("version 3")), "{findings:?}");
     }
 }
 
@@ -137,7 +137,7 @@ async fn connecting_again_restores_functions_that_were_dropped() {
         assert!(!run_due(&*backend, "q").await.is_empty(), "without {function}");
     }
     // A later version's functions are not ours to restore.
-    execute(&url, "DROP FUNCTION dq.store_job; UPDATE dq.meta SET version = 2");
+    execute(&url, "DROP FUNCTION dq.store_job; UPDATE dq.meta SET version = 3");
     let other = open(&url).await;
     assert_error(other.schedule(vec![job("q")]).await, ErrorKind::Incompatible, &["store_job"]);
 }
@@ -198,7 +198,7 @@ async fn functions_of_an_older_build_are_replaced_and_those_of_a_newer_one_stay(
     assert_eq!(migrate(&url, None).await, Migrated::Updated);
     // A newer build's, beside which an older process starts, or to which a deployment rolls back.
     replace_now(&url, other);
-    for newer in ["functions = functions + 1", "version = 2"] {
+    for newer in ["functions = functions + 1", "version = 3"] {
         execute(&url, &format!("UPDATE dq.meta SET {newer}"));
         open(&url).await.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
         assert_eq!(migrate(&url, None).await, Migrated::Unchanged);

@@ -1,4 +1,4 @@
--- Leases due jobs of each queue, up to `total` in all.
+-- Leases due jobs of each queue, up to `total` in all, and `starting` in a queue with limits.
 --
 -- The other arguments are bounds for each queue, from the caller's earlier claims: no job waits below
 -- (`from_at`, `from_seq`), unless `rewind` has it, after the row `from_rewind` and `seen_rewinds` others; no
@@ -10,11 +10,12 @@
 -- - `next_at`, `next_seq`: its first waiting job;
 -- - `next_expired`, `expired_due`: the first expired lease that is left, and when its job was due;
 -- - `next_expiry`: when the next lease expires;
--- - `last_rewind`, `rewinds`: to pass as `from_rewind` and `seen_rewinds` next time.
+-- - `last_rewind`, `rewinds`: to pass as `from_rewind` and `seen_rewinds` next time;
+-- - `until`: until when its limits let no waiting job start; see `pass_gate`.
 CREATE OR REPLACE FUNCTION dq.claim(
     queues text[], maxes integer[], lease_times bigint[], total integer, holder text,
     from_at bigint[], from_seq bigint[], from_expired bigint[], from_expiry bigint[],
-    from_rewind bigint[], seen_rewinds bigint[]
+    from_rewind bigint[], seen_rewinds bigint[], starting integer[] DEFAULT NULL
 ) RETURNS TABLE (
     want integer, id uuid, seq bigint, key text, due bigint, first_due bigint, created bigint,
     attempts integer, deliveries integer, losses integer, max_attempts bigint, headers text,
@@ -26,7 +27,13 @@ DECLARE
     t bigint := dq.now_ms();
     remaining integer := total;
     most integer;
+    startable integer;
     wanted dq.queue;
+    f dq.flow;
+    g dq.gate;
+    -- Queues with limits; null if no queue of the store has any.
+    locked integer[];
+    room record;
     first_at bigint;
     first_seq bigint;
     first_expired bigint;
@@ -34,6 +41,9 @@ DECLARE
     -- The rows stay in their places: this transaction has locked them.
     picked tid[];
 BEGIN
+    IF EXISTS (SELECT FROM dq.flow) THEN
+        locked := CASE WHEN total > 0 THEN dq.lock_gates(queues, maxes) ELSE '{}' END;
+    END IF;
     FOR i IN 1..cardinality(queues) LOOP
         SELECT * INTO wanted FROM dq.queue WHERE name = queues[i];
         CONTINUE WHEN NOT FOUND OR wanted.paused;
@@ -52,6 +62,19 @@ BEGIN
         last_rewind := coalesce(rewound.last, last_rewind);
         rewinds := rewound.recent;
         most := least(maxes[i], remaining);
+        startable := least(most, starting[i]);
+        IF locked IS NOT NULL THEN
+            SELECT * INTO f FROM dq.flow WHERE flow.q = wanted.q;
+            IF FOUND THEN
+                g := dq.gate_of(f.q);
+                room := dq.room(f, g.used, t);
+                -- A queue that was only throttled has no limit: jobs may wait in the runner.
+                most := CASE WHEN f.q <> ALL (locked) THEN 0
+                    WHEN coalesce(f.max_running, f.rate_interval) IS NULL THEN least(most, room.jobs)
+                    ELSE least(startable, room.jobs) END;
+            END IF;
+        END IF;
+        picked := '{}';
         IF most > 0 THEN
             picked := ARRAY(
                 SELECT due_job.place FROM (
@@ -96,6 +119,11 @@ BEGIN
             WHERE j.q = wanted.q AND j.state = 1 AND j.at > t
                 AND j.at >= least(from_expiry[i], t + lease_times[i])
             ORDER BY j.at LIMIT 1;
+        until := NULL;
+        IF f.q = wanted.q THEN
+            until := dq.pass_gate(f, g, holder, cardinality(picked), startable, room.free,
+                coalesce(least(next_at, expired_due) <= t, false), f.q = ANY (locked), t);
+        END IF;
         want := i;
         RETURN NEXT;
     END LOOP;

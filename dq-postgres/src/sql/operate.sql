@@ -82,16 +82,24 @@ END $$;
 
 CREATE OR REPLACE FUNCTION dq.set_paused(queue_name text, is_paused boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    is_changed boolean;
 BEGIN
     IF is_paused THEN
         PERFORM dq.add_queue(queue_name);
     END IF;
     UPDATE dq.queue SET paused = is_paused WHERE name = queue_name AND paused <> is_paused;
-    IF FOUND AND NOT is_paused THEN
-        PERFORM dq.hint(dq.bucket_of(queue_name));
-        RETURN true;
+    is_changed := FOUND;
+    IF NOT is_paused THEN
+        -- A throttled queue opens, too.
+        UPDATE dq.flow SET closed_until = NULL FROM dq.queue
+            WHERE flow.q = queue.q AND name = queue_name AND closed_until > dq.now_ms();
+        is_changed := is_changed OR FOUND;
     END IF;
-    RETURN FOUND;
+    IF is_changed AND NOT is_paused THEN
+        PERFORM dq.hint(dq.bucket_of(queue_name)), dq.call_worker(q, 0, '') FROM dq.queue WHERE name = queue_name;
+    END IF;
+    RETURN is_changed;
 END $$;
 
 -- Announces a runner for `ttl`, or withdraws it if that is zero. Also removes expired announcements.

@@ -1,6 +1,6 @@
 -- Ends leases, sorted by id and no job twice. Returns the jobs whose leases were held. Verdicts: 0 done,
--- 1 skip, 2 retry, 3 snooze, 4 again, 5 dead, 6 release. A flag says that the attempt of a dead job counts,
--- or that a released job has started. A text is the reason or the error.
+-- 1 skip, 2 retry, 3 snooze, 4 again, 5 dead, 6 release, 7 snooze, and throttle the queue. A flag says that
+-- the attempt of a dead job counts, or that a released job has started. A text is the reason or the error.
 CREATE OR REPLACE FUNCTION dq.settle(
     ids uuid[], tokens bigint[], verdicts integer[], times bigint[], are_delays boolean[],
     flags boolean[], texts text[], kinds text[], payloads bytea[]
@@ -9,6 +9,11 @@ DECLARE
     t bigint := dq.now_ms();
     held uuid[];
     requeued uuid[];
+    -- Queues in which a lease has ended, or a job has not started.
+    touched integer[];
+    not_started integer[];
+    throttled integer[];
+    throttles bigint[];
     new_due bigint;
     changed record;
 BEGIN
@@ -30,28 +35,35 @@ BEGIN
             CASE WHEN max > 0 THEN 3 ELSE 4 END, attempts, deliveries, losses, first_due, token, since,
             remember, t + remember, max_attempts, key, worker, last_error, kind, reason, ''
         FROM gone JOIN dq.history_limit AS history USING (q) WHERE max > 0 OR remember > 0)
-    SELECT coalesce(array_agg(id), '{}') INTO held FROM gone;
+    SELECT coalesce(array_agg(id), '{}'), array_agg(q) INTO held, touched FROM gone;
     FOR i IN 1..cardinality(ids) LOOP
         CONTINUE WHEN verdicts[i] < 2;
         new_due := CASE WHEN are_delays[i] THEN t + times[i] ELSE times[i] END;
         UPDATE dq.job SET
             state = CASE verdicts[i] WHEN 5 THEN 2 ELSE 0 END,
             at = CASE verdicts[i] WHEN 5 THEN t WHEN 6 THEN due ELSE new_due END,
-            due = CASE WHEN verdicts[i] < 5 THEN new_due ELSE due END,
-            first_due = CASE WHEN verdicts[i] < 4 THEN coalesce(first_due, due)
+            due = CASE WHEN verdicts[i] NOT IN (5, 6) THEN new_due ELSE due END,
+            first_due = CASE WHEN verdicts[i] IN (2, 3, 7) THEN coalesce(first_due, due)
                 WHEN verdicts[i] = 4 THEN NULL ELSE first_due END,
             attempts = CASE WHEN verdicts[i] = 2 OR (verdicts[i] = 5 AND flags[i]) THEN least(attempts + 1, 1000000000)
                 WHEN verdicts[i] = 4 THEN 0 ELSE attempts END,
             deliveries = deliveries - (verdicts[i] = 6 AND NOT flags[i])::integer,
-            losses = CASE WHEN verdicts[i] < 5 THEN 0 ELSE losses END,
+            losses = CASE WHEN verdicts[i] NOT IN (5, 6) THEN 0 ELSE losses END,
             last_error = CASE verdicts[i] WHEN 2 THEN texts[i] WHEN 4 THEN NULL ELSE last_error END,
             kind = kinds[i],
             message = CASE verdicts[i] WHEN 5 THEN texts[i] END,
             payload = coalesce(payloads[i], payload)
             WHERE id = ids[i] AND token = tokens[i] AND state = 1 AND at > t
-            RETURNING id, state INTO changed;
+            RETURNING id, state, q INTO changed;
         IF FOUND THEN
             held := held || changed.id;
+            touched := touched || changed.q;
+            IF verdicts[i] = 7 THEN
+                throttled := throttled || changed.q;
+                throttles := throttles || least(new_due, 9000000000000000);
+            ELSIF verdicts[i] = 6 AND NOT flags[i] THEN
+                not_started := not_started || changed.q;
+            END IF;
             IF changed.state = 0 THEN
                 requeued := requeued || changed.id;
             END IF;
@@ -59,6 +71,23 @@ BEGIN
     END LOOP;
     IF requeued IS NOT NULL THEN
         PERFORM dq.announce_jobs(requeued, t);
+    END IF;
+    -- Each in one order of queues, like claims.
+    IF throttled IS NOT NULL THEN
+        INSERT INTO dq.flow (q, closed_until)
+            SELECT q, max(closed_until) FROM unnest(throttled, throttles) AS throttle (q, closed_until)
+            GROUP BY q ORDER BY q
+            ON CONFLICT (q) DO UPDATE SET closed_until = greatest(flow.closed_until, excluded.closed_until);
+    END IF;
+    IF EXISTS (SELECT FROM dq.flow WHERE q = ANY (touched)) THEN
+        IF not_started IS NOT NULL THEN
+            PERFORM dq.give_back(f, jobs, t) FROM (
+                SELECT f, jobs
+                FROM (SELECT q, count(*) AS jobs FROM unnest(not_started) AS q GROUP BY q) AS counted
+                    JOIN dq.flow f USING (q)
+                WHERE rate_interval IS NOT NULL ORDER BY q) AS released;
+        END IF;
+        PERFORM dq.note_room(f, t) FROM dq.flow f WHERE q = ANY (touched) AND max_running IS NOT NULL;
     END IF;
     RETURN held;
 END $$;

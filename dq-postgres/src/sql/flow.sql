@@ -1,0 +1,212 @@
+-- Limits for all processes. They are exact because claims of a limited queue wait for each other: two
+-- claims at once would not see each other's leases. Settlements, which may be part of a caller's
+-- transaction, hold up no claim.
+
+-- The key of an advisory lock. Of `gate`: claims, which change the queue's gate. Of `flow`: shared by
+-- settlements, and exclusive for a claim that joins the line, see `note_room`.
+CREATE OR REPLACE FUNCTION dq.lock_key(of_table regclass, queue_id integer) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (of_table::oid::bigint << 32) | queue_id
+$$;
+
+-- Locks the gates of the queues from which a claim wants jobs, in one order. Returns these queues.
+CREATE OR REPLACE FUNCTION dq.lock_gates(queues text[], maxes integer[]) RETURNS integer[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    queue_id integer;
+    locked integer[] := '{}';
+BEGIN
+    FOR queue_id IN
+        SELECT q FROM unnest(queues, maxes) AS want (name, most)
+            JOIN dq.queue USING (name) JOIN dq.flow USING (q)
+        WHERE most > 0 AND NOT paused ORDER BY q
+    LOOP
+        PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', queue_id));
+        locked := locked || queue_id;
+    END LOOP;
+    RETURN locked;
+END $$;
+
+CREATE OR REPLACE FUNCTION dq.gate_of(queue_id integer) RETURNS dq.gate
+LANGUAGE plpgsql AS $$
+DECLARE
+    g dq.gate;
+BEGIN
+    SELECT * INTO g FROM dq.gate WHERE q = queue_id ORDER BY n DESC LIMIT 1;
+    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}')::dq.gate END;
+END $$;
+
+-- With an older snapshot, as in a transaction that is not READ COMMITTED, a claim does not see the last one.
+-- Then the row exists, and the server reports a serialization failure, after which the call is repeated.
+CREATE OR REPLACE FUNCTION dq.change_gate(g dq.gate) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO dq.gate VALUES (g.q, g.n + 1, g.used, g.line, g.seen) ON CONFLICT DO NOTHING;
+END $$;
+
+-- `used` at the time `t`: in the range also after the clock was set back, or the rate was changed.
+CREATE OR REPLACE FUNCTION dq.used_until(f dq.flow, used bigint, t bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT least(greatest(used, t * 1000), t * 1000 + f.rate_interval * f.rate_burst)
+$$;
+
+-- When throttle and rate let the next job start; null if one may start now.
+CREATE OR REPLACE FUNCTION dq.opens_at(f dq.flow, used bigint, t bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN f.closed_until > t THEN f.closed_until
+        ELSE nullif(greatest(t,
+            (dq.used_until(f, used, t) - f.rate_interval * (f.rate_burst - 1) + 999) / 1000), t) END
+$$;
+
+-- How many jobs may run beside those that run (`free`), and how many may start now (`jobs`). Null without a
+-- limit.
+CREATE OR REPLACE FUNCTION dq.room(f dq.flow, used bigint, t bigint, OUT free bigint, OUT jobs bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF f.max_running IS NOT NULL THEN
+        free := f.max_running - (SELECT count(*) FROM (
+            SELECT FROM dq.job WHERE q = f.q AND state = 1 AND at > t
+            ORDER BY at DESC, seq DESC LIMIT f.max_running) AS running);
+    END IF;
+    jobs := CASE WHEN dq.opens_at(f, used, t) IS NULL
+        THEN least(free, (t * 1000 + f.rate_interval * f.rate_burst - dq.used_until(f, used, t)) / f.rate_interval)
+        ELSE 0 END;
+END $$;
+
+-- Wakes the listeners of one worker, or of all for an empty name, when a job may start from the time
+-- `due_at` on.
+CREATE OR REPLACE FUNCTION dq.call_worker(queue_id integer, due_at bigint, worker text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF worker IS NOT NULL THEN
+        PERFORM pg_notify('{channel}', concat_ws(' ', bucket, due_at, left(worker, 1000)))
+            FROM dq.queue WHERE q = queue_id;
+    END IF;
+END $$;
+
+-- Counts jobs that a claim has started, of `wanted` ones, in a queue where `free` others could have run; and
+-- moves the claimer in the line, or out of it. Returns until when no job may start: null if one may, the
+-- largest number if only the end of a lease makes room.
+CREATE OR REPLACE FUNCTION dq.pass_gate(
+    f dq.flow, old dq.gate, claimer text, started integer, wanted integer, free bigint, is_due boolean,
+    has_lock boolean, t bigint
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    g dq.gate;
+    place integer;
+    opens_at bigint;
+    again_at bigint;
+BEGIN
+    -- A claimer without a free slot shows that it still waits.
+    IF NOT has_lock AND old.seen[array_position(old.line, claimer)] < t - 30000 THEN
+        has_lock := pg_try_advisory_xact_lock(dq.lock_key('dq.gate', f.q));
+        old := dq.gate_of(f.q);
+    END IF;
+    g := old;
+    -- The first one has ended: the longest sweep interval is a minute.
+    WHILE g.seen[1] < t - 65000 LOOP
+        g.line := g.line[2:];
+        g.seen := g.seen[2:];
+    END LOOP;
+    place := array_position(g.line, claimer);
+    IF started > 0 THEN
+        g.used := coalesce(dq.used_until(f, g.used, t) + started * f.rate_interval, g.used);
+        IF place IS NOT NULL THEN
+            -- Those before it were woken, or had their turns, and did not come: they may have ended.
+            g.line := g.line[place + 1:];
+            g.seen := g.seen[place + 1:];
+            place := NULL;
+        END IF;
+    END IF;
+    opens_at := dq.opens_at(f, g.used, t);
+    IF free = started THEN
+        again_at := 9223372036854775807;
+    END IF;
+    IF coalesce(again_at, opens_at) IS NULL THEN
+        IF is_due AND g.line[1] <> claimer THEN
+            PERFORM dq.call_worker(f.q, 0, g.line[1]);
+        ELSIF NOT is_due AND has_lock AND g.line <> '{}' THEN
+            -- Nobody has to wait any more: without a job for them, nobody is woken either.
+            g.line := '{}';
+            g.seen := '{}';
+            PERFORM dq.call_worker(f.q, 9000000000000000, '');
+        END IF;
+    ELSIF place IS NOT NULL THEN
+        IF g.seen[place] < t - 30000 THEN
+            g.seen[place] := t;
+        END IF;
+    ELSIF has_lock AND started < wanted AND is_due AND cardinality(g.line) < 50 THEN
+        g.line := g.line || claimer;
+        g.seen := g.seen || t;
+        place := cardinality(g.line);
+        IF again_at IS NOT NULL THEN
+            -- A settlement under way does not see the newcomer, nor did this claim see its room.
+            IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
+                again_at := t + 10;
+            ELSIF (dq.room(f, g.used, t)).free > 0 THEN
+                again_at := t + 1;
+            END IF;
+        END IF;
+    END IF;
+    IF has_lock AND g IS DISTINCT FROM old THEN
+        PERFORM dq.change_gate(g);
+    END IF;
+    -- At a rate, each has a turn.
+    RETURN coalesce(again_at, opens_at + coalesce((place - 1) * f.rate_interval, 0) / 1000);
+END $$;
+
+-- Wakes the first in the line, after the end of a lease. Its claim wakes the next one, if there is more
+-- room.
+CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    g dq.gate;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(dq.lock_key('dq.flow', f.q));
+    g := dq.gate_of(f.q);
+    PERFORM dq.call_worker(f.q, coalesce(dq.opens_at(f, g.used, t), 0), g.line[1]);
+END $$;
+
+-- Takes back the starts of jobs that did not run.
+CREATE OR REPLACE FUNCTION dq.give_back(f dq.flow, jobs bigint, t bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    g dq.gate;
+BEGIN
+    PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', f.q));
+    g := dq.gate_of(f.q);
+    g.used := dq.used_until(f, g.used, t) - jobs * f.rate_interval;
+    PERFORM dq.change_gate(g);
+    PERFORM dq.call_worker(f.q, 0, g.line[1]);
+END $$;
+
+-- Declares a queue's limits, or overrides them. Says whether that changes them.
+CREATE OR REPLACE FUNCTION dq.limit_queue(queue_name text, overrides boolean, new_limits jsonb)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    queue_id integer := (SELECT q FROM dq.flow JOIN dq.queue USING (q) WHERE name = queue_name);
+BEGIN
+    IF queue_id IS NULL THEN
+        -- No limit, where there was none.
+        IF new_limits IS NULL OR (new_limits = '{}' AND NOT overrides) THEN
+            RETURN false;
+        END IF;
+        queue_id := dq.add_queue(queue_name);
+        INSERT INTO dq.flow (q) VALUES (queue_id) ON CONFLICT DO NOTHING;
+    END IF;
+    IF overrides THEN
+        UPDATE dq.flow SET overriding = new_limits
+            WHERE q = queue_id AND overriding IS DISTINCT FROM new_limits;
+    ELSE
+        UPDATE dq.flow SET declared = new_limits WHERE q = queue_id AND declared <> new_limits;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM dq.call_worker(queue_id, 0, '');
+    RETURN true;
+END $$;
+
+-- Deletes what the limits had let pass, except the latest: a claim that waits knows the state before.
+CREATE OR REPLACE FUNCTION dq.trim_gates() RETURNS void LANGUAGE sql AS $$
+    DELETE FROM dq.gate USING (SELECT q, max(n) AS newest FROM dq.gate GROUP BY q) AS last
+        WHERE gate.q = last.q AND n < newest - 1000
+$$;
