@@ -26,8 +26,8 @@ impl RedisBackend {
         let text = flow.map(encode).unwrap_or_default();
         let changed = retry_if_closed!(self, async {
             let partitions = self.partitions_of(queue).await?;
-            let shards = self.shard_settings.for_queue(queue).unwrap_or(1);
-            if self.link.server().is_cluster() && partitions.shards().max(shards) > 1 {
+            let set = self.shard_settings.for_queue(queue).filter(|_| is_limited).unwrap_or(1);
+            if self.link.server().is_cluster() && partitions.shards().max(set) > 1 {
                 return if is_limited { Err(unlimitable(queue)) } else { Ok(Some(0)) };
             }
             let first = partitions.shard(0);

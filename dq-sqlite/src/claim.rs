@@ -97,6 +97,7 @@ fn lease_due(
 ) -> StoreResult<()> {
     let leased_until = tx.now + want.lease_for;
     let (mut remaining, mut dropped, mut parked) = (max, 0, 0);
+    let mut has_quarantined = false;
     while remaining > 0 && dropped < MAX_DROPPED && parked < MAX_PARKED {
         let entries = read_due(tx, queue_id, &want.queue, remaining)?;
         let Some(((last_at, last_seq), _)) = entries.last() else {
@@ -136,12 +137,17 @@ fn lease_due(
                     let reason = DeadReason::new(DeadKind::Quarantined, message);
                     mark_dead(tx, seq, &reason, 0, 0)?;
                     claimed.quarantined.push((job, reason));
+                    has_quarantined = true;
                 }
             }
         }
         if !has_more {
             break;
         }
+    }
+    if group_max.is_some() && (has_quarantined || dropped > 0) {
+        // They may have had the places of parked jobs.
+        tx.unpark_all(queue_id)?;
     }
     if dropped > 0 {
         tracing::warn!(

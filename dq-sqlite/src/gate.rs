@@ -152,11 +152,14 @@ impl Change {
 
 fn write_flow(tx: &mut WriteTx<'_>, queue: &QueueName, change: Change) -> StoreResult<u64> {
     let queue_id = tx.find_or_add_queue(queue)?;
-    let Some(gate) = change.applied(tx.gate(queue_id)?.unwrap_or_default()) else { return Ok(0) };
+    let before = tx.gate(queue_id)?.unwrap_or_default();
+    let Some(gate) = change.applied(before) else { return Ok(0) };
     // Older versions would neither count running jobs nor return parked ones.
     tx.execute(&tx.statements.require_flow, [])?;
     tx.save_gate(queue_id, &gate)?;
-    tx.unpark_all(queue_id)?;
+    if gate.flow().group_max_running != before.flow().group_max_running {
+        tx.unpark_all(queue_id)?;
+    }
     tx.mark_changed(queue_id);
     Ok(1)
 }

@@ -36,7 +36,10 @@ impl WriteTx<'_> {
             Ok((row.get(0)?, row.get(1)?))
         })?;
         if let Some((at, seq)) = first {
-            self.add_due(queue_id, Timestamp::from_millis(at), seq)?;
+            let at = Timestamp::from_millis(at);
+            // Another program may have returned it.
+            self.remove_due(queue_id, at.as_millis(), seq)?;
+            self.add_due(queue_id, at, seq)?;
         }
         Ok(())
     }

@@ -78,6 +78,19 @@ fn value_or_default<T: Default>(
 }
 
 /// NULL if there are none.
+/// The group of a job whose headers another program has damaged is unknown.
+#[derive(Debug, Clone)]
+pub(crate) struct UnknownGroup;
+
+pub(crate) fn group(headers: ValueRef<'_>) -> std::result::Result<Option<String>, UnknownGroup> {
+    if headers == ValueRef::Null {
+        return Ok(None);
+    }
+    let headers = headers.as_bytes().map_err(|_| UnknownGroup)?;
+    let headers: Headers = serde_json::from_slice(headers).map_err(|_| UnknownGroup)?;
+    Ok(headers.get(Headers::GROUP).map(str::to_owned))
+}
+
 pub(crate) fn encode_headers(headers: &Headers) -> Option<String> {
     let encode =
         || serde_json::to_string(headers).expect("a map of strings to strings is always JSON");

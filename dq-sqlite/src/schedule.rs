@@ -1,7 +1,7 @@
 //! Schedules, cancels and reschedules, one job at a time.
 //!
 //! `WriteTx::begin` has returned expired leases to their queues: a leased job is running, other
-//! live jobs are in the `due` table.
+//! live jobs are in the `due` or the `parked` table.
 
 use dq_core::{
     Cancelled, Ending, JobId, JobRef, NewJob, OnRunning, Receipt, Reschedule, Rescheduled,
@@ -11,7 +11,7 @@ use rusqlite::{Row, params};
 
 use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::StoreResult;
-use crate::row::encode_headers;
+use crate::row::{self, UnknownGroup, encode_headers};
 use crate::write_tx::WriteTx;
 
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ struct LiveJob {
     id: JobId,
     due: Timestamp,
     queue_id: i64,
-    group: Option<String>,
+    group: Result<Option<String>, UnknownGroup>,
 }
 
 impl LiveJob {
@@ -30,7 +30,7 @@ impl LiveJob {
             id: JobId::from_bytes(row.get(1)?),
             due: Timestamp::from_millis(row.get(2)?),
             queue_id: row.get(3)?,
-            group: row.get(4)?,
+            group: row::group(row.get_ref(4)?),
         })
     }
 
@@ -46,12 +46,14 @@ impl LiveJob {
     fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
         let at = self.due.as_millis();
         if tx.remove_due(self.queue_id, at, self.seq)? {
-            if let Some(group) = &self.group {
-                tx.unpark_first(self.queue_id, group)?;
+            match &self.group {
+                Ok(Some(group)) => tx.unpark_first(self.queue_id, group)?,
+                Ok(None) => {}
+                Err(UnknownGroup) => tx.unpark_all(self.queue_id)?,
             }
             return Ok(true);
         }
-        if let Some(group) = &self.group {
+        if let Ok(Some(group)) = &self.group {
             let parked = params![self.queue_id, group, at, self.seq];
             if tx.execute(&tx.statements.remove_parked, parked)? == 1 {
                 return Ok(true);
@@ -62,6 +64,10 @@ impl LiveJob {
         }
         // Another program has changed the due time in one of the tables.
         tx.execute(&tx.statements.remove_due_of_job, [self.queue_id, self.seq])?;
+        tx.execute(&tx.statements.remove_parked_job, [self.queue_id, self.seq])?;
+        if !matches!(self.group, Ok(None)) {
+            tx.unpark_all(self.queue_id)?;
+        }
         Ok(true)
     }
 }

@@ -9,14 +9,6 @@ macro_rules! columns {
     };
 }
 
-/// A job's group. Headers that are no JSON come from another program.
-macro_rules! group {
-    () => {
-        "CASE WHEN headers LIKE '%\"dq-group\"%' AND json_valid(headers) \
-        THEN json_extract(headers, '$.\"dq-group\"') END"
-    };
-}
-
 /// Adds a job to the history. An id that has already ended is not inserted again. No constraint can
 /// fail here, so SQLite keeps no statement journal.
 macro_rules! remember {
@@ -100,9 +92,8 @@ statements! {
     /// statement journal, which costs a quarter of the throughput.
     add_job = "INSERT INTO {p}job (seq, id, q, key, due, created, max_attempts, headers, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
-    job_by_id = concat!("SELECT seq, id, due, q, ", group!(), " FROM {p}job WHERE id = ?1");
-    job_by_key =
-        concat!("SELECT seq, id, due, q, ", group!(), " FROM {p}job WHERE q = ?1 AND key = ?2");
+    job_by_id = "SELECT seq, id, due, q, headers FROM {p}job WHERE id = ?1";
+    job_by_key = "SELECT seq, id, due, q, headers FROM {p}job WHERE q = ?1 AND key = ?2";
     reschedule_job = "UPDATE {p}job SET due = ?2, first_due = NULL WHERE seq = ?1";
     /// After a retry or snooze; `?3` is 1 if the attempt counts. Keeps the first due time.
     requeue_job = "UPDATE {p}job SET due = ?2, first_due = coalesce(first_due, due), \
@@ -142,9 +133,12 @@ statements! {
     park = "INSERT OR REPLACE INTO {p}parked (q, grp, at, seq) VALUES (?1, ?2, ?3, ?4)";
     unpark_first = "DELETE FROM {p}parked WHERE (q, grp, at, seq) = (SELECT q, grp, at, seq \
         FROM {p}parked WHERE q = ?1 AND grp = ?2 ORDER BY at, seq LIMIT 1) RETURNING at, seq";
-    return_parked = "INSERT INTO {p}due (q, at, seq) SELECT q, at, seq FROM {p}parked \
+    /// Another program may have returned some.
+    return_parked = "INSERT OR IGNORE INTO {p}due (q, at, seq) SELECT q, at, seq FROM {p}parked \
         WHERE q = ?1";
     remove_parked = "DELETE FROM {p}parked WHERE q = ?1 AND grp = ?2 AND at = ?3 AND seq = ?4";
+    /// In any group and at any due time.
+    remove_parked_job = "DELETE FROM {p}parked WHERE q = ?1 AND seq = ?2";
     remove_all_parked = "DELETE FROM {p}parked WHERE q = ?1";
     first_parked = "SELECT at FROM {p}parked WHERE q = ?1 ORDER BY at LIMIT 1";
     count_parked = "SELECT count(*) FROM {p}parked WHERE q = ?1 AND at >= ?2 AND at < ?3";
@@ -257,7 +251,8 @@ mod tests {
     use crate::schema;
 
     /// They scan or sort a table that stays small (`meta`, queues, leases).
-    const MAY_SCAN: [&str; 15] = [
+    const MAY_SCAN: [&str; 16] = [
+        "require_flow",
         "counters",
         "minimums",
         "claim_limits",
@@ -277,7 +272,9 @@ mod tests {
 
     fn listings() -> impl Iterator<Item = (String, String)> {
         use Listing::*;
-        let all = [Scheduled, ExpiredScheduled, Ready, ExpiredReady, Running, Dead, Ended];
+        let waiting = [Scheduled, Ready, ParkedScheduled, ParkedReady];
+        let others = [ExpiredScheduled, ExpiredReady, Running, Dead, Ended];
+        let all: Vec<Listing> = waiting.into_iter().chain(others).collect();
         all.into_iter().flat_map(|listing| {
             [Order::Ascending, Order::Descending].into_iter().flat_map(move |order| {
                 [true, false]

@@ -213,7 +213,7 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Returns `false` if the job is leased instead.
+    /// Returns `false` if the job is leased or parked instead.
     pub(crate) fn remove_due(&mut self, queue_id: i64, at: i64, seq: i64) -> StoreResult<bool> {
         self.mark_changed(queue_id);
         Ok(self.execute(&self.statements.remove_due, [queue_id, at, seq])? == 1)

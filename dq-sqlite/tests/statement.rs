@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Due, Ending, ErrorKind, HistoryLimit, HistoryLimits, JobKey, JobRef,
-    OnConflict, OnRunning, SqlStatement, Want,
+    Backend, ClaimParams, Due, Ending, ErrorKind, Flow, HistoryLimit, HistoryLimits, JobKey,
+    JobRef, OnConflict, OnRunning, Operation, Settled, Settlement, SqlStatement, Verdict, Want,
 };
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::{Connection, Result};
@@ -93,5 +93,51 @@ async fn a_job_ends_with_the_transaction_unless_its_lease_is_lost() {
         let view = backend.get(&JobRef::new(queue(), job.id)).await.unwrap();
         let ended = view.map(|view| (view.ended.unwrap().ending, view.job.deliveries));
         assert_eq!(ended, (in_history == 1).then_some((Ending::Done, 2)));
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_ends_with_a_transaction_makes_room_in_its_group() {
+    let (fixture, backend) = open(HistoryLimit::OFF).await;
+    let flow = Flow::UNLIMITED.group_max_running(1);
+    backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
+    let jobs: Vec<_> = (0..3).map(|_| fixture.job(Due::NOW).group("a")).collect();
+    let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+    let _ = backend.schedule(jobs).await.unwrap();
+    for id in ids {
+        let leased = claim(&backend, LEASE).await;
+        assert_eq!(leased.iter().map(|leased| leased.job.id).collect::<Vec<_>>(), [id]);
+        let done = backend.done_statement(&leased[0].lease()).unwrap();
+        execute(&fixture.conn(), &done).unwrap();
+    }
+    assert_eq!(stats(&backend).await.stored(), 0);
+}
+
+/// Rows that another program has deleted or damaged, and one that it has returned.
+#[tokio::test]
+async fn a_group_goes_on_after_damaged_rows() {
+    for damage in [
+        "DELETE FROM dq_job WHERE seq = 2",
+        "UPDATE dq_job SET headers = '{\"dq-group\":1}' WHERE seq = 2",
+        "INSERT INTO dq_due SELECT q, at, seq FROM dq_parked WHERE seq = 2",
+        "UPDATE dq_job SET due = due - 1 WHERE seq = 2",
+    ] {
+        let (fixture, backend) = open(HistoryLimit::OFF).await;
+        let flow = Flow::UNLIMITED.group_max_running(1);
+        backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
+        let jobs: Vec<_> = (0..3).map(|_| fixture.job(Due::NOW).group("a")).collect();
+        let (second, last) = (jobs[1].id, jobs[2].id);
+        let _ = backend.schedule(jobs).await.unwrap();
+        let first = claim(&backend, LEASE).await.remove(0);
+        fixture.execute(damage);
+        let done = Settlement::new(first.lease(), Verdict::Done);
+        assert_eq!(backend.settle(&[done]).await.unwrap(), [Settled::Accepted], "{damage}");
+        let _ = backend.cancel(&[JobRef::new(queue(), second)]).await.unwrap();
+        let mut claimed = Vec::new();
+        for _ in 0..2 {
+            claimed.extend(claim(&backend, LEASE).await);
+        }
+        let ids: Vec<_> = claimed.iter().map(|leased| leased.job.id).collect();
+        assert_eq!(ids, [last], "{damage}");
     }
 }

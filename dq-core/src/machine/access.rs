@@ -157,6 +157,11 @@ impl<R: Stored> Machine<R> {
         matches!(self.placement(id), Some(JobPlacement::Waiting))
     }
 
+    /// Returns whether the job waits for room in its group. Does not expire leases.
+    pub fn is_parked(&self, id: JobId) -> bool {
+        self.table.find_id(id).is_some_and(|slot| self.table.is_parked(slot))
+    }
+
     /// Returns whether the job is leased. Does not expire leases.
     pub fn is_leased(&self, id: JobId) -> bool {
         matches!(self.placement(id), Some(JobPlacement::Leased { .. }))

@@ -10,7 +10,7 @@ use crate::backend::{
 };
 use crate::entropy::Entropy;
 use crate::model::{
-    Due, Flow, Job, JobId, JobRef, JobState, JobView, NewJob, QueueName, Timestamp,
+    Due, Flow, HistoryLimits, Job, JobId, JobRef, JobState, JobView, NewJob, QueueName, Timestamp,
 };
 
 const GROUPS: [&str; 3] = ["a", "b", "c"];
@@ -125,6 +125,27 @@ impl Walk {
         self.leases.extend(claimed.jobs.iter().map(|leased| leased.lease()));
     }
 
+    /// A restored machine claims the same, also with preferences.
+    fn claim_as_restored(&mut self) {
+        let mut restored: Machine =
+            Machine::restore(self.machine.snapshot(), HistoryLimits::default());
+        for odd in [0, 1] {
+            let affinity = Affinity {
+                prefers: |job: &Job| job.id.to_bytes()[15] % 2 == odd,
+                claim_ahead: Duration::from_millis(2),
+                reserved_for: Duration::from_millis(20),
+            };
+            let want = [Want::new(queue(), 2, LEASE)];
+            let claim = |machine: &mut Machine| {
+                let params = ClaimParams::new(&want, 2, "worker");
+                machine.claim_preferring(params, &affinity, self.now).jobs
+            };
+            let claimed = claim(&mut self.machine);
+            assert_eq!(claim(&mut restored), claimed);
+            self.leases.extend(claimed.iter().map(|leased| leased.lease()));
+        }
+    }
+
     /// Returns the earliest ready jobs whose groups are not full.
     fn search(&mut self, max: usize) -> Vec<JobId> {
         let mut running: HashMap<String, u32> = HashMap::new();
@@ -158,6 +179,19 @@ impl Walk {
         assert_eq!(stats.running, count(self, JobState::Running));
         let edges = [Timestamp::EPOCH, self.now + Duration::from_secs(1)];
         assert_eq!(self.machine.forecast(&queue(), &edges), [scheduled + ready]);
+    }
+}
+
+#[test]
+fn a_restored_machine_claims_the_same() {
+    for seed in 0..300 {
+        let mut walk = Walk::new(seed);
+        for _ in 0..30 {
+            for _ in 0..5 {
+                walk.step();
+            }
+            walk.claim_as_restored();
+        }
     }
 }
 

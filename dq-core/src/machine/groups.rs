@@ -5,7 +5,8 @@
 //! the index, the line's first job returns to its old place there.
 //!
 //! So each parked job is later than as many of its group's indexed jobs as may still start, and a claim
-//! takes the same jobs as if it had searched all.
+//! takes the same jobs as if it had searched all. That does not hold for claims with preferences, which
+//! pass over jobs: so replicas must agree on who is parked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -72,6 +73,10 @@ impl Groups {
         let all = self.by_name.values_mut().flat_map(|group| mem::take(&mut group.line)).collect();
         self.by_name.retain(|_, group| group.running > 0);
         all
+    }
+
+    pub(super) fn is_parked(&self, name: &str, entry: TimeEntry) -> bool {
+        self.by_name.get(name).is_some_and(|group| group.line.contains(&entry))
     }
 
     pub(super) fn has_line(&self, name: &str) -> bool {

@@ -42,6 +42,8 @@ pub struct JobSnapshot<R = ()> {
     pub seq: u64,
     /// Its placement.
     pub placement: JobPlacement,
+    /// Whether the waiting job waits for room in its group.
+    pub parked: bool,
     /// Notes for operators; `None` if there are none.
     pub notes: Option<Box<JobNotes>>,
 }
@@ -55,11 +57,12 @@ impl<R: Stored> Machine<R> {
         let gates = table.queues.iter().filter_map(|queue| {
             queue.limited.as_ref().map(|limited| (queue.name.clone(), limited.gate))
         });
-        let jobs = table.records.iter().map(|record| JobSnapshot {
+        let jobs = table.records.entries().map(|(slot, record)| JobSnapshot {
             job: record.job.clone(),
             stored: record.stored.clone(),
             seq: record.seq,
             placement: record.placement.clone(),
+            parked: table.is_parked(slot),
             notes: record.notes.clone(),
         });
         MachineSnapshot {
@@ -93,8 +96,12 @@ impl<R: Stored> Machine<R> {
             let queue = table.ensure_queue(&name);
             *table.queues[queue].gate_mut() = gate;
         }
-        for JobSnapshot { job, stored, seq, placement, notes } in snapshot.jobs {
+        for JobSnapshot { job, stored, seq, placement, parked, notes } in snapshot.jobs {
+            let id = job.id;
             table.insert(job, stored, seq, placement, notes);
+            if parked && let Some(slot) = table.find_id(id) {
+                table.park(slot);
+            }
         }
         machine.history.last_seq = snapshot.last_ended;
         for (seq, view) in snapshot.ended {

@@ -18,8 +18,8 @@ use crate::backend::{
     Rescheduled, Scheduled, Settled, Settlement, Verdict,
 };
 use crate::model::{
-    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
-    Target, Timestamp,
+    Ended, Ending, Headers, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning,
+    QueueName, Target, Timestamp,
 };
 
 /// Maximum jobs that one purge call removes. Builds that share a log must agree on it.
@@ -76,9 +76,11 @@ impl<R: Stored> Machine<R> {
         self.table.expire_leases(now);
         let queue = self.table.ensure_queue(&new.queue);
         let first = self.table.queues[queue].waiting.first();
+        let has_line = self.table.group_has_line(queue, new.headers.get(Headers::GROUP));
         let scheduled = self.store_or_keep(new, stored, now);
-        if scheduled.is_stored() && first.is_none_or(|first| scheduled.due().as_millis() < first.at)
-        {
+        let is_first = first.is_none_or(|first| scheduled.due().as_millis() < first.at);
+        // In a full group it waits, and the claim of the job before it returns its due time.
+        if scheduled.is_stored() && is_first && !has_line {
             self.hint(queue, scheduled.due());
         }
         scheduled
@@ -226,6 +228,7 @@ impl<R: Stored> Machine<R> {
                 let (selected, next) = affinity.select(table, queue, max - taken.len(), now);
                 let is_ahead = selected.first().is_some_and(|first| first.at > now.as_millis());
                 if is_ahead && !taken.is_empty() {
+                    let next = selected.iter().map(|entry| entry.at).chain(next).min();
                     return (taken, next);
                 }
                 let (before, found) = (taken.len(), selected.len());

@@ -18,7 +18,7 @@ use crate::model::{
 /// All jobs, indexed by id, key, and time within each queue.
 ///
 /// Each queue has three time indexes: waiting, leased and dead jobs. A job is in exactly one, given
-/// by its [`JobPlacement`]. An *unplaced* job (a new one, or one after `unplace`) is in none of them
+/// by its [`JobPlacement`], unless it is parked (`groups.rs`). An *unplaced* job (a new one, or one after `unplace`) is in none of them
 /// and not in the meter.
 #[derive(Debug, Default)]
 pub(super) struct JobTable<R> {
@@ -99,12 +99,14 @@ impl QueueRecord {
 
     /// Removes a waiting job from the indexes.
     fn remove_waiting(&mut self, job: &Job, entry: TimeEntry) {
+        let limit = self.group_limit();
         if let (Some(group), Some(groups)) = (job.group(), &mut self.groups) {
             if groups.remove(group, entry) {
                 return;
             }
             // It may have been one of the jobs that may start.
-            if let Some(first) = groups.take_first(group) {
+            let has_room = limit.is_none_or(|limit| groups.running(group) < limit);
+            if let Some(first) = has_room.then(|| groups.take_first(group)).flatten() {
                 self.waiting.insert(first);
             }
         }
@@ -120,7 +122,7 @@ impl QueueRecord {
         }
     }
 
-    /// Returns all parked jobs to the index, after a limit was raised or removed.
+    /// Returns all parked jobs to the index, after a limit has changed.
     pub(super) fn unpark_all(&mut self) {
         let parked = self.groups.as_mut().map(|groups| groups.take_all());
         parked.into_iter().flatten().for_each(|entry| self.waiting.insert(entry));
@@ -194,11 +196,11 @@ impl QueueRecord {
         }
         let before = *self.gate_mut();
         change(self.gate_mut());
-        if *self.gate_mut() == before {
-            return 0;
+        let after = *self.gate_mut();
+        if after.flow().group_max_running != before.flow().group_max_running {
+            self.unpark_all();
         }
-        self.unpark_all();
-        1
+        usize::from(after != before)
     }
 }
 
@@ -397,10 +399,34 @@ impl<R: Stored> JobTable<R> {
         Some(entry.slot)
     }
 
+    /// Returns whether a waiting job stands in its group's line.
+    pub(super) fn is_parked(&self, slot: Slot) -> bool {
+        let JobRecord { job, seq, queue, .. } = &self.records[slot];
+        let entry = TimeEntry { at: job.due.as_millis(), seq: *seq, slot };
+        let groups = job.group().zip(self.queues[*queue].groups.as_ref());
+        groups.is_some_and(|(group, groups)| groups.is_parked(group, entry))
+    }
+
+    /// Parks a waiting job, to restore a snapshot.
+    pub(super) fn park(&mut self, slot: Slot) {
+        let JobRecord { job, seq, queue, .. } = &self.records[slot];
+        let entry = TimeEntry { at: job.due.as_millis(), seq: *seq, slot };
+        let queue = &mut self.queues[*queue];
+        if let Some(group) = job.group()
+            && queue.waiting.remove(entry.key())
+        {
+            queue.groups.get_or_insert_default().park(group, entry);
+        }
+    }
+
     /// Returns whether jobs of the job's group are parked.
     pub(super) fn has_line(&self, slot: Slot) -> bool {
         let record = &self.records[slot];
-        let groups = record.job.group().zip(self.queues[record.queue].groups.as_ref());
+        self.group_has_line(record.queue, record.job.group())
+    }
+
+    pub(super) fn group_has_line(&self, queue: usize, group: Option<&str>) -> bool {
+        let groups = group.zip(self.queues[queue].groups.as_ref());
         groups.is_some_and(|(group, groups)| groups.has_line(group))
     }
 

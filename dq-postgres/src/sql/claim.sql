@@ -43,6 +43,7 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT FROM dq.flow) THEN
         locked := CASE WHEN total > 0 THEN dq.lock_gates(queues, maxes) ELSE '{}' END;
+        t := dq.now_ms();
     END IF;
     FOR i IN 1..cardinality(queues) LOOP
         SELECT * INTO wanted FROM dq.queue WHERE name = queues[i];
@@ -69,8 +70,9 @@ BEGIN
                 g := dq.gate_of(f.q);
                 room := dq.room(f, g.used, t);
                 -- A queue that was only throttled has no limit: jobs may wait in the runner.
-                most := CASE WHEN f.q <> ALL (locked) THEN 0
+                most := CASE
                     WHEN coalesce(f.max_running, f.rate_interval) IS NULL THEN least(most, room.jobs)
+                    WHEN f.q <> ALL (locked) THEN 0
                     ELSE least(startable, room.jobs) END;
             END IF;
         END IF;
@@ -137,10 +139,17 @@ CREATE OR REPLACE FUNCTION dq.renew(ids uuid[], tokens bigint[], lease_times big
 RETURNS TABLE (id uuid, token bigint, until bigint) LANGUAGE plpgsql {planned} AS $$
 #variable_conflict use_column
 DECLARE
-    t bigint := dq.now_ms();
+    t bigint;
 BEGIN
     -- Locks in one order, like `settle`.
     PERFORM FROM dq.job j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
+    -- A claim beside this does not see the renewal, and might give the place away.
+    IF EXISTS (SELECT FROM dq.flow WHERE max_running IS NOT NULL) THEN
+        PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', limited.q)) FROM (
+            SELECT DISTINCT j.q FROM dq.job j JOIN dq.flow USING (q)
+            WHERE j.id = ANY (ids) AND max_running IS NOT NULL ORDER BY j.q) AS limited;
+    END IF;
+    t := dq.now_ms();
     RETURN QUERY UPDATE dq.job j SET at = t + lease.duration
         FROM unnest(ids, tokens, lease_times) AS lease (id, token, duration)
         WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t

@@ -19,7 +19,8 @@ BEGIN
     FOR queue_id IN
         SELECT q FROM unnest(queues, maxes) AS want (name, most)
             JOIN dq.queue USING (name) JOIN dq.flow USING (q)
-        WHERE most > 0 AND NOT paused ORDER BY q
+        WHERE most > 0 AND NOT paused AND coalesce(max_running, rate_interval) IS NOT NULL
+        ORDER BY q
     LOOP
         PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', queue_id));
         locked := locked || queue_id;
@@ -138,16 +139,19 @@ BEGIN
         g.line := g.line || claimer;
         g.seen := g.seen || t;
         place := cardinality(g.line);
-        IF again_at IS NOT NULL THEN
-            -- A settlement under way does not see the newcomer, nor did this claim see its room.
-            IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
-                again_at := t + 10;
-            ELSIF (dq.room(f, g.used, t)).free > 0 THEN
-                again_at := t + 1;
-            END IF;
+    END IF;
+    IF has_lock AND place IS NOT NULL AND again_at IS NOT NULL THEN
+        -- A settlement under way does not see the newcomer, nor did this claim see its room.
+        IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
+            again_at := t + 10 + (t - g.seen[place]) / 2;
+        ELSIF (dq.room(f, g.used, t)).free > 0 THEN
+            again_at := t + 1;
         END IF;
     END IF;
-    IF has_lock AND g IS DISTINCT FROM old THEN
+    -- With another isolation level, only the row tells a waiting claim that jobs have started.
+    IF has_lock AND (g IS DISTINCT FROM old
+        OR (started > 0 AND current_setting('transaction_isolation') <> 'read committed'))
+    THEN
         PERFORM dq.change_gate(g);
     END IF;
     -- At a rate, each has a turn.
@@ -172,6 +176,7 @@ DECLARE
     g dq.gate;
 BEGIN
     PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', f.q));
+    t := dq.now_ms();
     g := dq.gate_of(f.q);
     g.used := dq.used_until(f, g.used, t) - jobs * f.rate_interval;
     PERFORM dq.change_gate(g);

@@ -77,7 +77,8 @@ BEGIN
         INSERT INTO dq.flow (q, closed_until)
             SELECT q, max(closed_until) FROM unnest(throttled, throttles) AS throttle (q, closed_until)
             GROUP BY q ORDER BY q
-            ON CONFLICT (q) DO UPDATE SET closed_until = greatest(flow.closed_until, excluded.closed_until);
+            ON CONFLICT (q) DO UPDATE SET closed_until = excluded.closed_until
+            WHERE flow.closed_until IS NULL OR flow.closed_until < excluded.closed_until;
     END IF;
     IF EXISTS (SELECT FROM dq.flow WHERE q = ANY (touched)) THEN
         IF not_started IS NOT NULL THEN

@@ -54,7 +54,7 @@ impl PublishedJob {
         }
     }
 
-    /// Copies a replica's job, which has neither headers nor payload.
+    /// Copies a replica's job, which has no payload, and of the headers only the group.
     pub(crate) fn from_job(log_id: u64, job: &Job, headers: Headers, payload: Bytes) -> Self {
         Self {
             log_id,

@@ -41,7 +41,8 @@ impl Engine {
         loop {
             let due = self.payloads.due(wants, until);
             if !self.drop_stale(&due) {
-                return due.into_iter().map(|(_, id)| id).collect();
+                let is_parked = |id| self.log.peek(|replica| replica.machine().is_parked(id));
+                return due.into_iter().map(|(_, id)| id).filter(|id| !is_parked(*id)).collect();
             }
         }
     }

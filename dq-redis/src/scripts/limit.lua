@@ -20,7 +20,16 @@ end
 local first, field, limits = partitions[1], ARGV[2], ARGV[3]
 local stored = redis.call('HMGET', first.flow, 'declared', 'overriding')
 local both = { declared = stored[1] or UNLIMITED, overriding = stored[2] or '' }
+local function mark_all()
+  for _, partition in ipairs(partitions) do
+    mark_gate(partition, both.overriding ~= '' and both.overriding or both.declared)
+  end
+end
 if both[field] == limits then
+  if both.declared ~= UNLIMITED or both.overriding ~= '' then
+    -- A partition may have lost its mark with its other settings.
+    mark_all()
+  end
   return 0
 end
 -- This fails before anything is written if the key has another type.
@@ -31,8 +40,8 @@ else
   redis.call('HSET', first.flow, field, limits)
 end
 both[field] = limits
+mark_all()
 for _, partition in ipairs(partitions) do
-  mark_gate(partition, both.overriding ~= '' and both.overriding or both.declared)
   look_at(partition, now)
 end
 read_gate(first).note_running(running)

@@ -76,8 +76,13 @@ impl<T> Arena<T> {
 
     /// Iterates over all records, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().flatten().filter_map(|cell| match cell {
-            Cell::Used(record) => Some(record),
+        self.entries().map(|(_, record)| record)
+    }
+
+    /// Iterates over all records with their slots, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = (Slot, &T)> {
+        (0..).zip(self.chunks.iter().flatten()).filter_map(|(slot, cell)| match cell {
+            Cell::Used(record) => Some((slot, record)),
             Cell::Free(_) => None,
         })
     }

@@ -146,20 +146,25 @@ pub(crate) fn job_parts(
     payload: impl Fn(JobId, &PayloadRef) -> Option<Bytes>,
 ) -> Vec<SnapshotPart> {
     let jobs =
-        jobs.into_iter().map(|JobSnapshot { job, stored, seq, placement, notes }| SnapshotJob {
-            job: (&job).into(),
-            seq,
-            state: match placement {
-                JobPlacement::Waiting => SnapshotJobState::Waiting,
-                JobPlacement::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
-                JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(*reason, since),
-            },
-            notes: notes.map(|notes| (&*notes).into()),
-            payload: match payload(job.id, &stored.payload) {
-                Some(bytes) => bytes.into(),
-                None => wire::Payload::lost(stored.payload.checksum),
-            },
-            headers: stored.headers(),
+        jobs.into_iter().map(|JobSnapshot { job, stored, seq, placement, parked, notes }| {
+            SnapshotJob {
+                job: (&job).into(),
+                seq,
+                state: match placement {
+                    JobPlacement::Waiting if parked => SnapshotJobState::Parked,
+                    JobPlacement::Waiting => SnapshotJobState::Waiting,
+                    JobPlacement::Leased { token, until } => {
+                        SnapshotJobState::Leased(token.0, until)
+                    }
+                    JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(*reason, since),
+                },
+                notes: notes.map(|notes| (&*notes).into()),
+                payload: match payload(job.id, &stored.payload) {
+                    Some(bytes) => bytes.into(),
+                    None => wire::Payload::lost(stored.payload.checksum),
+                },
+                headers: stored.headers(),
+            }
         });
     parts(jobs).map(SnapshotPart::Jobs).collect()
 }
@@ -171,8 +176,9 @@ fn parts<T: Serialize>(items: impl Iterator<Item = T>) -> impl Iterator<Item = V
 fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapshot<StoredPayload> {
     let SnapshotJob { job, seq, state, notes, payload, headers } = snapshot_job;
     let stored = StoredPayload::new(PayloadRef::new(position, &payload), &headers);
+    let parked = matches!(state, SnapshotJobState::Parked);
     let placement = match state {
-        SnapshotJobState::Waiting => JobPlacement::Waiting,
+        SnapshotJobState::Waiting | SnapshotJobState::Parked => JobPlacement::Waiting,
         SnapshotJobState::Leased(token, until) => {
             JobPlacement::Leased { token: FencingToken(token), until }
         }
@@ -183,7 +189,7 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapsho
     if let Some(group) = headers.get(Headers::GROUP) {
         job.headers.insert(Headers::GROUP, group);
     }
-    JobSnapshot { job, stored, seq, placement, notes }
+    JobSnapshot { job, stored, seq, placement, parked, notes }
 }
 
 pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {

@@ -236,6 +236,8 @@ pub(crate) enum SnapshotJobState {
     /// Fencing token and expiry.
     Leased(u64, Timestamp),
     Dead(DeadReason, Timestamp),
+    /// Waiting for room in its group.
+    Parked,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
