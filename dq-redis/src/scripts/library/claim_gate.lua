@@ -100,8 +100,7 @@ local function open_gate(partitions, is_peek)
         -- At a rate each claimer has its own turn.
         local turn = opens_at and math.ceil(opens_at + position * (gate.interval or 0) / 1000) or 0
         partition.next = finite(math.min(math.max(due, turn), lease_end))
-        -- Processes of older versions end leases without a word.
-        partition.look_at = finite(math.min(due, lease_end, now + 60000))
+        partition.look_at = finite(math.min(due, lease_end))
       end
     end
   end
