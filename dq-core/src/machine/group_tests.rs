@@ -217,3 +217,44 @@ fn a_claim_takes_what_a_search_would_take() {
         }
     }
 }
+
+/// Runs jobs of 100 ms in eight slots; returns when the last one of the small group has ended.
+fn end_of_small_group(jobs_of_big: u128, limit: Option<u32>) -> Timestamp {
+    const SLOTS: usize = 8;
+    const RUN: Duration = Duration::from_millis(100);
+    let mut machine: Machine = Machine::default();
+    let flow = Flow { group_max_running: limit, ..Flow::UNLIMITED };
+    let mut now = Timestamp::from_millis(1_000);
+    machine.operate(Operation::DeclareFlow { queue: &queue(), flow }, now);
+    for number in 0..jobs_of_big + 10 {
+        let group = if number < jobs_of_big { "big" } else { "small" };
+        let id = JobId::from_bytes(number.to_be_bytes());
+        let job = NewJob::new(id, queue(), Due::NOW, Default::default()).group(group);
+        assert!(machine.schedule(job, (), now).is_stored());
+    }
+    let mut left = 10;
+    loop {
+        let want = [Want::new(queue(), SLOTS, RUN * 2)];
+        let leased = machine.claim(ClaimParams::new(&want, SLOTS, "worker"), now).jobs;
+        now = now + RUN;
+        for leased in leased {
+            machine.settle(&Settlement::new(leased.lease(), Verdict::Done), now);
+            left -= usize::from(leased.job.group() == Some("small"));
+        }
+        if left == 0 {
+            return now;
+        }
+    }
+}
+
+#[test]
+fn a_small_group_beside_a_big_one_takes_at_most_twice_its_time() {
+    let start = Timestamp::from_millis(1_000);
+    let alone = end_of_small_group(0, Some(2)).since(start);
+    let beside = end_of_small_group(100_000, Some(2)).since(start);
+    assert!(beside <= alone * 2, "{beside:?}, alone {alone:?}");
+    assert!(
+        end_of_small_group(1_000, None).since(start) > alone * 10,
+        "the test sees the difference"
+    );
+}
