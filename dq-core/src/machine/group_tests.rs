@@ -218,6 +218,26 @@ fn a_claim_takes_what_a_search_would_take() {
     }
 }
 
+#[test]
+fn a_claim_parks_a_bounded_number_of_jobs_and_the_next_one_goes_on() {
+    let mut machine: Machine = Machine::default();
+    let flow = Flow::UNLIMITED.group_max_running(1);
+    let now = Timestamp::from_millis(1_000);
+    machine.operate(Operation::DeclareFlow { queue: &queue(), flow }, now);
+    for number in 0..2_500_u128 {
+        let group = if number < 2_499 { "a" } else { "b" };
+        let id = JobId::from_bytes(number.to_be_bytes());
+        let job = NewJob::new(id, queue(), Due::NOW, Default::default()).group(group);
+        assert!(machine.schedule(job, (), now).is_stored());
+    }
+    let want = [Want::new(queue(), 2, LEASE)];
+    let mut claim = || machine.claim(ClaimParams::new(&want, 2, "worker"), now);
+    let claims: Vec<_> = (0..4).map(|_| claim()).collect();
+    let groups = claims.iter().flat_map(|it| &it.jobs).map(|it| it.job.group().unwrap());
+    assert_eq!(groups.collect::<Vec<_>>(), ["a", "b"]);
+    assert!(claims[0].next_due <= Some(now) && claims[3].next_due > Some(now));
+}
+
 /// Runs jobs of 100 ms in eight slots; returns when the last one of the small group has ended.
 fn end_of_small_group(jobs_of_big: u128, limit: Option<u32>) -> Timestamp {
     const SLOTS: usize = 8;
@@ -234,8 +254,15 @@ fn end_of_small_group(jobs_of_big: u128, limit: Option<u32>) -> Timestamp {
     }
     let mut left = 10;
     loop {
-        let want = [Want::new(queue(), SLOTS, RUN * 2)];
-        let leased = machine.claim(ClaimParams::new(&want, SLOTS, "worker"), now).jobs;
+        let mut leased = Vec::new();
+        loop {
+            let want = [Want::new(queue(), SLOTS - leased.len(), RUN * 2)];
+            let claimed = machine.claim(ClaimParams::new(&want, SLOTS, "worker"), now);
+            leased.extend(claimed.jobs);
+            if leased.len() == SLOTS || claimed.next_due > Some(now) {
+                break;
+            }
+        }
         now = now + RUN;
         for leased in leased {
             machine.settle(&Settlement::new(leased.lease(), Verdict::Done), now);

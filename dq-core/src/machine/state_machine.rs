@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::affinity::Affinity;
 use super::gate::Room;
+use super::groups::MAX_PARKED;
 use super::history::History;
 use super::index::{MIN_KEY, Slot, TimeEntry};
 use super::placement::{JobPlacement, Stored};
@@ -223,7 +224,7 @@ impl<R: Stored> Machine<R> {
         now: Timestamp,
     ) -> Claimed {
         self.claim_selected(params, now, |table, queue, max| {
-            let mut taken = Vec::new();
+            let (mut taken, mut parked) = (Vec::new(), 0);
             loop {
                 let (selected, next) = affinity.select(table, queue, max - taken.len(), now);
                 let is_ahead = selected.first().is_some_and(|first| first.at > now.as_millis());
@@ -236,8 +237,9 @@ impl<R: Stored> Machine<R> {
                     table.queues[queue].waiting.remove(entry.key());
                     taken.extend(table.admit(entry));
                 }
+                parked += before + found - taken.len();
                 // Those of full groups were parked, and others may follow them.
-                if taken.len() - before == found {
+                if taken.len() - before == found || parked >= MAX_PARKED {
                     return (taken, next);
                 }
             }

@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::Arc;
 
 use super::gate::{Gate, Room};
-use super::groups::Groups;
+use super::groups::{Groups, MAX_PARKED};
 use super::index::{Arena, DueIndex, HashIndex, Key, MIN_KEY, Slot, TimeEntry};
 use super::line::Line;
 use super::meter::{Meter, Sizes};
@@ -371,13 +371,18 @@ impl<R: Stored> JobTable<R> {
         self.meter.add(|sizes| record.size(sizes));
     }
 
-    /// Takes due jobs out of the index of waiting jobs, at most `max`, for [`Self::lease`].
+    /// Takes due jobs out of the index of waiting jobs, at most `max`, for [`Self::lease`]. Stops after
+    /// parking [`MAX_PARKED`].
     pub(super) fn take_due(&mut self, queue: usize, max: usize, now: Timestamp) -> Vec<Slot> {
-        let mut taken = Vec::new();
+        let (mut taken, mut parked) = (Vec::new(), 0);
         while taken.len() < max
+            && parked < MAX_PARKED
             && let Some(entry) = self.queues[queue].waiting.pop(now.as_millis())
         {
-            taken.extend(self.admit(entry));
+            match self.admit(entry) {
+                Some(slot) => taken.push(slot),
+                None => parked += 1,
+            }
         }
         taken
     }

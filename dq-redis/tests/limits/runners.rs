@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dq_core::{
     Backend, DelayHandler, Dq, Flow, HandlerResult, JobContext, Operation, Outcome, QueueCode,
@@ -65,6 +65,7 @@ async fn run_all(flow: Flow) {
         let runner = runner.sweep(SWEEP_INTERVAL).build().unwrap();
         tokio::spawn(runner.run_until(std::future::pending::<()>()));
     }
+    let begin = Instant::now();
     for _ in 0..JOBS {
         let new = job("q").payload("null");
         backend.schedule(vec![new]).await.unwrap();
@@ -74,5 +75,10 @@ async fn run_all(flow: Flow) {
         let running = running.unwrap_or_else(|_| panic!("{flow}: {number} of {JOBS}")).unwrap();
         let max = flow.max_running.map_or(usize::MAX, |max| max as usize);
         assert!(running <= max, "{flow}: {running} run");
+    }
+    if let Some(rate) = flow.rate {
+        let spaced = u32::try_from(JOBS).unwrap().saturating_sub(rate.max_burst());
+        let (took, least) = (begin.elapsed(), rate.interval() * spaced);
+        assert!(took >= least, "{flow}: {JOBS} jobs start in {took:?}");
     }
 }
