@@ -53,14 +53,18 @@ fn a_queue_is_limited_and_the_limits_are_removed() {
     };
     limit(&["--max-running", "3", "--rate", "10/1s"], "3 at once, 10/1s (set by an operator)");
     limit(&["--max-running", "3"], "3 at once, 10/1s (set by an operator), as before");
-    limit(&["--max-running", "none"], "10/1s (set by an operator)");
+    limit(
+        &["--group-max-running", "2"],
+        "3 at once, 2 of a group at once, 10/1s (set by an operator)",
+    );
+    limit(&["--max-running", "none", "--group-max-running", "none"], "10/1s (set by an operator)");
     let queues = fixture.run(&["queues"]);
     assert!(queues.contains("  10/1s (set by an operator)\n"), "{queues}");
     limit(&["--rate", "none"], "no limit (set by an operator)");
     limit(&["--clear"], "no limit");
     limit(&["--clear"], "no limit, as before");
     let json = fixture.run(&["limit", "MAIL", "--rate", "100/1m burst 5", "--json"]);
-    let limits = r#""limits":{"max_running":null,"opens_at":null,"overridden":true,"rate":"100/1m burst 5"}"#;
+    let limits = r#""limits":{"group_max_running":null,"max_running":null,"opens_at":null,"overridden":true,"rate":"100/1m burst 5"}"#;
     assert!(json.contains(limits), "{json}");
     for (arguments, problem) in [
         (&["--max-running", "0"][..], "to stop the queue, use `dq pause`"),
