@@ -1,5 +1,7 @@
 //! Optional features of backends.
 
+use crate::model::Flow;
+
 /// The optional features of a backend.
 ///
 /// Calls that need a missing feature fail with `Unsupported`. Third-party backends start from
@@ -48,6 +50,11 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Returns whether a store with these features keeps the limits.
+    pub(crate) const fn keeps(&self, flow: &Flow) -> bool {
+        (self.flow || !flow.is_limited()) && (self.groups || flow.group_max_running.is_none())
+    }
+
     /// Returns all features, for this project's backends and for tests.
     pub const fn all() -> Self {
         Self {

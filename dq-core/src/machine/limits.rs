@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::gate::Room;
 use super::placement::Stored;
+use super::queue::Limited;
 use super::state_machine::{Machine, MachineHint};
-use super::table::Limited;
 use crate::model::Timestamp;
 
 impl<R: Stored> Machine<R> {

@@ -10,15 +10,17 @@ use crate::error::{Error, Result};
 
 /// Declares all queues' limits, also that there are none: the declaration of an older build may have some.
 pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Result<()> {
-    if !store.capabilities().flow {
-        if runner.queues.iter().any(|served| served.policy.flow.is_limited()) {
-            tracing::warn!(store = store.name(), "this store being drained keeps no limits");
-        }
+    let capabilities = store.capabilities();
+    if runner.queues.iter().any(|served| !capabilities.keeps(&served.policy.flow)) {
+        tracing::warn!(store = store.name(), "this store being drained does not keep all limits");
+    }
+    if !capabilities.flow {
         return Ok(());
     }
     let application = runner.queues.iter().filter(|served| !served.queue.is_reserved());
     let declare = async |served: &ServedQueue| -> Result<()> {
-        let (queue, flow) = (&served.queue, served.policy.flow);
+        let (queue, mut flow) = (&served.queue, served.policy.flow);
+        flow.group_max_running = flow.group_max_running.filter(|_| capabilities.groups);
         let declaration = store.operate(Operation::DeclareFlow { queue, flow });
         let report = runner.call("declare limits", declaration).await?;
         if report.affected > 0 {
@@ -29,17 +31,17 @@ pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Resu
     try_join_all(application.map(declare)).await.map(drop)
 }
 
-/// Refuses limits if the main store keeps none. A drained store without them runs its jobs unlimited.
+/// Refuses limits that the main store does not keep. A drained store runs its jobs without them.
 pub(super) fn expect_supported(queues: &[ServedQueue], store: &Checked) -> Result<()> {
-    let limited = queues.iter().find(|served| served.policy.flow.is_limited());
-    match limited {
-        Some(served) if !store.capabilities().flow => {
-            let feature = format!("limits for all processes, which queue {} has", served.queue);
+    let capabilities = store.capabilities();
+    match queues.iter().find(|served| !capabilities.keeps(&served.policy.flow)) {
+        Some(ServedQueue { queue, policy, .. }) => {
+            let feature = format!("the limits of queue {queue} ({})", policy.flow);
             Err(Error::unsupported(store.name(), &feature).remedy(
                 "remove `max_running`, `group_max_running` and `rate`; `concurrency` limits each \
                  runner by itself",
             ))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Faults {
     pub(crate) lacks_again: bool,
     pub(crate) lacks_registry: bool,
     pub(crate) lacks_flow: bool,
+    pub(crate) lacks_groups: bool,
     pub(crate) has_finding: bool,
     pub(crate) quarantined: Vec<(Job, DeadReason)>,
     pub(crate) claims_hang: bool,
@@ -119,6 +120,7 @@ impl Layer for FaultyStore {
         capabilities.again = !self.faults().lacks_again;
         capabilities.registry = !self.faults().lacks_registry;
         capabilities.flow = !self.faults().lacks_flow;
+        capabilities.groups = !self.faults().lacks_groups;
         capabilities
     }
 

@@ -229,6 +229,19 @@ async fn the_runner_that_starts_last_declares_the_limits() {
 }
 
 #[tokio::test]
+async fn a_store_without_groups_refuses_only_their_limit() {
+    let fixture = Fixture::faulty(Faults { lacks_groups: true, ..Faults::default() }).await;
+    let build = |settings| {
+        let runner = fixture.dq.runner().without_linked_handlers();
+        runner.handler(TestHandler::done().with(settings)).build()
+    };
+    assert!(build(QueueSettings::new().max_running(3)).is_ok());
+    let error = build(QueueSettings::new().group_max_running(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("group_max_running 2"), "{error}");
+}
+
+#[tokio::test]
 async fn a_store_without_limits_refuses_them() {
     let fixture = Fixture::faulty(Faults { lacks_flow: true, ..Faults::default() }).await;
     let runner = fixture.dq.runner().without_linked_handlers();
