@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::model::{Flow, JobState, JobView, QueueName, Timestamp};
+use crate::model::{Flow, JobState, JobView, QueueName, RateState, Timestamp};
 
 /// A queue's job count by state; every stored job is in exactly one state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -84,12 +84,14 @@ pub struct QueueFlow {
     /// When the next job may start, if the rate or a handler's
     /// [`throttle`](crate::Outcome::throttle) lets none start now.
     pub opens_at: Option<Timestamp>,
+    /// What the rate in force has used; 0 without a rate.
+    pub used: RateState,
 }
 
 impl QueueFlow {
     /// Creates the state of a queue in which jobs may start now.
     pub const fn new(declared: Flow, overriding: Option<Flow>) -> Self {
-        Self { declared, overriding, opens_at: None }
+        Self { declared, overriding, opens_at: None, used: RateState(0) }
     }
 
     /// Returns the limits in force.

@@ -195,7 +195,7 @@ impl Rate {
 
 /// What a rate has used: the time until which its jobs would start one by one, in Unix microseconds (the
 /// *theoretical arrival time* of the generic cell rate algorithm). 0 if nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RateState(pub i64);
 
 /// How many jobs may start now; see [`Rate::tokens`]. All in microseconds.
@@ -212,16 +212,37 @@ pub struct Tokens {
 impl Tokens {
     /// Returns how many jobs may start now.
     pub fn left(self) -> usize {
-        let left = (self.now + self.full - self.used_until) / self.interval;
+        self.left_by(self.now)
+    }
+
+    /// Returns how many jobs may have started at `time`, which is not earlier than now.
+    pub(crate) fn left_at(self, time: Timestamp) -> usize {
+        self.left_by(time.as_millis().saturating_mul(MICROS_PER_MILLI))
+    }
+
+    fn left_by(self, micros: i64) -> usize {
+        let left = (micros + self.full - self.used_until) / self.interval;
         usize::try_from(left).unwrap_or_default()
     }
 
     /// Returns when the next job may start, if none may now.
     pub fn next(self) -> Timestamp {
-        let next = self.used_until - self.full + self.interval;
+        self.nth(1)
+    }
+
+    /// Returns when the last of this many jobs may start, if they start as soon as they may.
+    pub(crate) fn nth(self, jobs: u64) -> Timestamp {
+        let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+        let used_until = self.used_until.saturating_add(self.interval.saturating_mul(jobs));
+        let start = (used_until - self.full).max(self.now);
         Timestamp::from_millis(
-            next.div_euclid(MICROS_PER_MILLI) + i64::from(next % MICROS_PER_MILLI != 0),
+            start.div_euclid(MICROS_PER_MILLI) + i64::from(start % MICROS_PER_MILLI != 0),
         )
+    }
+
+    /// Returns what is used now, within the rate's range.
+    pub(crate) const fn used(self) -> RateState {
+        RateState(self.used_until)
     }
 
     /// Returns the state after this many starts.
