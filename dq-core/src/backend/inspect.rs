@@ -98,6 +98,12 @@ impl QueueFlow {
     pub fn in_force(&self) -> Flow {
         self.overriding.unwrap_or(self.declared)
     }
+
+    /// Returns whether a handler's [`throttle`](crate::Outcome::throttle) lets no job start now.
+    pub fn is_throttled(&self) -> bool {
+        let by_rate = self.in_force().rate.map(|rate| rate.opens_at(self.used));
+        self.opens_at > by_rate
+    }
 }
 
 /// A queue's lifetime totals, counted in jobs.

@@ -182,6 +182,13 @@ impl Rate {
         self.burst
     }
 
+    /// Returns when the next job may start at the earliest, after those that `used` has counted.
+    pub(crate) fn opens_at(self, used: RateState) -> Timestamp {
+        let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
+        let unused = interval.saturating_mul(i64::from(self.burst) - 1);
+        millis_up(used.0.saturating_sub(unused))
+    }
+
     /// Returns how many jobs may start at `now`, after those that `used` has counted.
     pub fn tokens(self, used: RateState, now: Timestamp) -> Tokens {
         let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
@@ -234,10 +241,7 @@ impl Tokens {
     pub(crate) fn nth(self, jobs: u64) -> Timestamp {
         let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
         let used_until = self.used_until.saturating_add(self.interval.saturating_mul(jobs));
-        let start = (used_until - self.full).max(self.now);
-        Timestamp::from_millis(
-            start.div_euclid(MICROS_PER_MILLI) + i64::from(start % MICROS_PER_MILLI != 0),
-        )
+        millis_up((used_until - self.full).max(self.now))
     }
 
     /// Returns what is used now, within the rate's range.
@@ -255,6 +259,12 @@ impl Tokens {
     pub fn give_back(self) -> RateState {
         RateState(self.used_until - self.interval)
     }
+}
+
+fn millis_up(micros: i64) -> Timestamp {
+    Timestamp::from_millis(
+        micros.div_euclid(MICROS_PER_MILLI) + i64::from(micros % MICROS_PER_MILLI != 0),
+    )
 }
 
 impl fmt::Display for Rate {
