@@ -113,7 +113,7 @@ impl QueueSummary {
             dead: stats.dead,
             paused: stats.paused,
             limits: LimitsView::of(&stats.flow),
-            held_back: if stats.is_limited() { stats.ready } else { 0 },
+            held_back: if stats.limit().is_some() { stats.ready } else { 0 },
             next_due: stats.next_due,
             oldest_ready_ms: oldest.map_or(0, millis),
             runners: served.map(|served| served.runners),

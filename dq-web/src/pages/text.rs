@@ -233,7 +233,10 @@ texts! {
     wait_late: "waiting late", "逾期等待";
     cause_paused: "the queue is paused", "队列已暂停";
     cause_no_runner: "no runner serves the queue", "没有执行器服务此队列";
-    cause_limited: "a limit of the queue holds jobs back", "队列的限制使任务等待";
+    cause_max_running: "as many jobs run as max_running allows", "运行中的任务已达 max_running";
+    cause_rate: "the rate of the queue lets no job start", "队列的启动速率已用尽";
+    cause_throttled: "a handler has throttled the queue", "处理器已对队列限流";
+    cause_group_full: "the groups of the jobs are full", "任务所在的分组已满";
     cause_slots_full: "all slots are busy", "槽位全部占用";
     cause_handlers_slow: "all slots are busy, and the handlers are slow", "槽位全部占用，且处理器较慢";
     cause_store_slow: "the store is slow", "存储响应慢";
