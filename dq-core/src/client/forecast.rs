@@ -93,7 +93,7 @@ impl fmt::Display for QueueForecast {
             None => f.write_str(", capacity not known")?,
         }
         match self.flow.in_force().group_max_running {
-            Some(max) => write!(f, ", later if groups have {max} running"),
+            Some(max) => write!(f, "; group_max_running {max} is not counted"),
             None => Ok(()),
         }
     }
@@ -102,8 +102,8 @@ impl fmt::Display for QueueForecast {
 impl Dq {
     /// Counts due jobs by queue and minute, beside the runners' capacity.
     ///
-    /// Limits for all processes count, but for those of groups. Retries, next steps and schedule occurrences count too, whatever
-    /// [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
+    /// Limits for all processes count, except those of groups. Retries, next steps and schedule
+    /// occurrences count too, whatever [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
     /// now and does not account for slots shared by several queues. Queues without jobs are left out,
     /// and unreadable schedules with a warning in the log.
     ///
@@ -324,7 +324,10 @@ mod tests {
         let wanted = "REPORT: 41000 due at 1970-01-01T00:02:00Z, drained by 1970-01-01T00:06:06Z";
         assert_eq!(text.replace(".000Z", "Z"), wanted);
         forecast.flow.declared = Flow::UNLIMITED.group_max_running(2);
-        assert!(forecast.to_string().ends_with(", later if groups have 2 running"), "{forecast}");
+        assert!(
+            forecast.to_string().ends_with("; group_max_running 2 is not counted"),
+            "{forecast}"
+        );
 
         let stopped = backlogs(at(30), &edges, &due, 200, Some(Pace::STOPPED));
         assert_eq!((stopped[3].backlog, stopped[3].drained_by), (Some(41_210), None));

@@ -1,8 +1,8 @@
 //! Rounds times in answers, so that stores with different clocks compare equal.
 
 use dq_core::{
-    Cancelled, Claimed, JobView, OperateReport, QueueStats, RateState, Renewed, Rescheduled, Scheduled,
-    Settled, Timestamp,
+    Cancelled, Claimed, JobView, OperateReport, QueueStats, RateState, Renewed, Rescheduled,
+    Scheduled, Settled, Timestamp,
 };
 
 pub(super) trait Rounded {
