@@ -30,7 +30,7 @@
 //!
 //! | Metric | Type | Labels |
 //! |---|---|---|
-//! | [`JOBS`] | counter | `queue`, `outcome`: `done`, `skip`, `retry`, `snooze`, `again`, `dead`, `release`, `stale` |
+//! | [`JOBS`] | counter | `queue`, `outcome`: `done`, `skip`, `retry`, `snooze`, `throttle`, `again`, `dead`, `release`, `stale` |
 //! | [`LATENESS`] | histogram, seconds | `queue` |
 //! | [`RUN`] | histogram, seconds | `queue` |
 //! | [`STORE`] | histogram, seconds | `op`: `claim`, `settle`, `renew`, `listen`, `announce`, `check`, `stats`; `runners`, `now`, `forecast` with lateness objectives |

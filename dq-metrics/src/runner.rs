@@ -134,6 +134,7 @@ fn outcome(verdict: &Verdict) -> &'static str {
         Verdict::Skip { .. } => "skip",
         Verdict::Retry { .. } => "retry",
         Verdict::Snooze(_) => "snooze",
+        Verdict::Throttle(_) => "throttle",
         Verdict::Again { .. } => "again",
         Verdict::Dead { .. } => "dead",
         Verdict::Release { .. } => "release",

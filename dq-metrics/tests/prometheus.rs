@@ -87,6 +87,8 @@ fn the_dashboard_asks_valid_questions_about_metrics_that_exist() {
         dq_metrics::STORE_FAILURES,
         // From dq-web, whose names are not public.
         "dq_queue_jobs",
+        "dq_queue_max_running",
+        "dq_queue_held_back",
         "dq_oldest_ready_seconds",
         "dq_queue_lateness_missed",
         "dq_queue_runners",

@@ -70,17 +70,18 @@ fn outcomes_runs_and_calls_of_the_store_are_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     record(&recorder, async {
         let dq = Dq::connect("memory:").await.unwrap();
-        schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "again"]).await;
-        let (runner, finished) = runner(&dq, 9);
+        schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "throttle", "again"]).await;
+        let (runner, finished) = runner(&dq, 11);
         runner.run_until(finished.cancelled()).await.unwrap();
     });
     let metrics = recorder.handle();
     for (outcome, count) in [
-        ("done", "4"),
+        ("done", "5"),
         ("skip", "1"),
         ("dead", "1"),
         ("retry", "1"),
         ("snooze", "1"),
+        ("throttle", "1"),
         ("again", "1"),
     ] {
         let series = format!("dq_jobs_total{{queue=\"OBEDIENT\",outcome=\"{outcome}\"}}");
@@ -89,8 +90,8 @@ fn outcomes_runs_and_calls_of_the_store_are_counted() {
     expect(
         &metrics,
         &[
-            ("dq_run_seconds_count{queue=\"OBEDIENT\"}", "9"),
-            ("dq_lateness_seconds_count{queue=\"OBEDIENT\"}", "9"),
+            ("dq_run_seconds_count{queue=\"OBEDIENT\"}", "11"),
+            ("dq_lateness_seconds_count{queue=\"OBEDIENT\"}", "11"),
         ],
     );
     for op in ["claim", "settle", "listen", "announce"] {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::format::millis;
+use crate::limits::LimitsView;
 use crate::openapi;
 use crate::ops::Session;
 use crate::text;
@@ -66,10 +67,17 @@ pub struct QueueForecastView {
     pub queue: QueueName,
     /// Jobs already due that wait for a slot.
     pub overdue: u64,
+    /// When the last of them has started; `None` if none waits, the capacity is unknown, or the queue
+    /// is paused.
+    #[serde(with = "text::option")]
+    pub overdue_drained_by: Option<Timestamp>,
     /// Whether the queue is paused: its jobs do not start, whatever the capacity.
     pub paused: bool,
-    /// Jobs that the runners can do per minute; `None` if unknown.
+    /// Jobs that the runners can do per minute, within `max_running` and the rate; `None` if unknown.
     pub capacity_per_minute: Option<f64>,
+    /// Limits for all processes; `None` if there are none. `group_max_running` is not counted, so jobs
+    /// of full groups start later than forecast.
+    pub limits: Option<LimitsView>,
     /// The minute with the most due jobs; `None` if no job is due.
     pub peak: Option<ForecastPeak>,
     /// The UTC hours; the window cuts the first and the last.
@@ -85,7 +93,7 @@ pub struct ForecastPeak {
     pub from: Timestamp,
     /// Jobs due in it.
     pub due: u64,
-    /// When all jobs due by its end are done; `None` if the capacity is unknown or the queue is
+    /// When all jobs due by its end have started; `None` if the capacity is unknown or the queue is
     /// paused.
     #[serde(with = "text::option")]
     pub drained_by: Option<Timestamp>,
@@ -123,13 +131,15 @@ impl QueueForecastView {
         let peak = forecast.peak().map(|minute| ForecastPeak {
             from: minute.from,
             due: minute.due,
-            drained_by: forecast.drained_by(minute),
+            drained_by: minute.drained_by,
         });
         Self {
             queue: forecast.queue.clone(),
             overdue: forecast.overdue,
+            overdue_drained_by: forecast.overdue_drained_by,
             paused: forecast.paused,
             capacity_per_minute: forecast.capacity,
+            limits: LimitsView::of(&forecast.flow),
             peak,
             hours,
         }

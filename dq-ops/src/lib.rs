@@ -35,6 +35,7 @@ mod error;
 mod filter;
 mod forecast;
 mod format;
+mod groups;
 mod import;
 mod input;
 mod jobs;
@@ -68,6 +69,7 @@ pub use error::{OpsError, Result};
 pub use filter::JobFilter;
 pub use forecast::{Forecast, ForecastHour, ForecastPeak, Forecasts, QueueForecastView};
 pub use format::duration;
+pub use groups::{WaitingGroup, WaitingGroups};
 pub use input::{
     parse_due, parse_duration, parse_queue, parse_schedule, parse_target, parse_timestamp,
 };

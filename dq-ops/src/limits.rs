@@ -24,6 +24,9 @@ pub struct LimitsView {
     /// When the next job may start, if the rate or a handler's throttle lets none start now.
     #[serde(with = "text::option")]
     pub opens_at: Option<Timestamp>,
+    /// Whether `opens_at` is the end of a handler's throttle, not the rate's next start.
+    #[serde(default)]
+    pub throttled: bool,
 }
 
 impl LimitsView {
@@ -36,6 +39,7 @@ impl LimitsView {
             rate: in_force.rate.map(|rate| rate.to_string()),
             overridden,
             opens_at: flow.opens_at,
+            throttled: flow.is_throttled(),
         })
     }
 }

@@ -19,8 +19,8 @@ pub struct ObjectiveView {
     pub late: u64,
     /// Jobs that wait and are already late; they count as late starts.
     pub waiting: u64,
-    /// The cause: `paused`, `no_runner`, `limited`, `slots_full`, `handlers_slow`, `store_slow` or
-    /// `clock_skew`; `None` if no cause was observed.
+    /// The cause: `paused`, `no_runner`, `max_running`, `rate`, `throttled`, `group_full`,
+    /// `slots_full`, `handlers_slow`, `store_slow` or `clock_skew`; `None` if no cause was observed.
     #[schema(value_type = Option<openapi::LatenessCause>)]
     pub cause: Option<LatenessCause>,
 }

@@ -137,7 +137,7 @@ texts! {
 
     /// Why jobs are late.
     LatenessCause {
-        .enum_values(Some(["paused", "no_runner", "limited", "slots_full", "handlers_slow", "store_slow", "clock_skew", "other"]))
+        .enum_values(Some(["paused", "no_runner", "max_running", "rate", "throttled", "group_full", "slots_full", "handlers_slow", "store_slow", "clock_skew", "other"]))
     }
 
     /// A queue's level in a runner.

@@ -54,6 +54,9 @@ pub struct QueueSummary {
     /// The limits for all processes together; `None` if there are none.
     #[serde(default)]
     pub limits: Option<LimitsView>,
+    /// Ready jobs that a limit for all processes holds back now. Not counted: jobs of full groups.
+    #[serde(default)]
+    pub held_back: u64,
     /// The earliest due time among scheduled and ready jobs.
     #[serde(with = "text::option")]
     pub next_due: Option<Timestamp>,
@@ -110,6 +113,7 @@ impl QueueSummary {
             dead: stats.dead,
             paused: stats.paused,
             limits: LimitsView::of(&stats.flow),
+            held_back: if stats.limit().is_some() { stats.ready } else { 0 },
             next_due: stats.next_due,
             oldest_ready_ms: oldest.map_or(0, millis),
             runners: served.map(|served| served.runners),

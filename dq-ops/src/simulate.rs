@@ -11,6 +11,7 @@ use crate::actor::Role;
 use crate::error::{OpsError, Result};
 use crate::format::millis;
 use crate::input::{parse_duration, parse_timestamp};
+use crate::limits::LimitsView;
 use crate::openapi;
 use crate::ops::Session;
 use crate::text;
@@ -69,8 +70,10 @@ pub struct SimulatedQueue {
     /// The queue.
     #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
-    /// Concurrent jobs; 0 if the queue is paused.
+    /// Slots for the queue's jobs; 0 if the queue is paused. The limits may allow fewer.
     pub concurrency: u64,
+    /// Limits for all processes, which were played; `None` if there are none.
+    pub limits: Option<LimitsView>,
     /// Simulated jobs.
     pub jobs: u64,
     /// Occurrences skipped because an earlier occurrence's job was live.
@@ -105,6 +108,7 @@ impl From<QueueSimulation> for SimulatedQueue {
         Self {
             queue: queue.queue,
             concurrency: queue.concurrency,
+            limits: LimitsView::of(&queue.flow),
             jobs: queue.jobs,
             skipped: queue.skipped,
             late_p50_ms: queue.lateness_p50.map(millis),

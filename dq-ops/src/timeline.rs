@@ -201,7 +201,7 @@ impl Session {
             Some(runners) if !queue.is_reserved() => LatenessFacts::announced(queue, &runners),
             _ => LatenessFacts::default(),
         };
-        Ok(LatenessFacts { paused: stats.paused, limited: stats.is_limited(), ..facts })
+        Ok(LatenessFacts { paused: stats.paused, limit: stats.limit(), ..facts })
     }
 }
 
@@ -268,7 +268,9 @@ fn due_reason(facts: &LatenessFacts) -> WaitReason {
     match LatenessCause::of(facts) {
         Some(LatenessCause::Paused) => WaitReason::Paused,
         Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
-        Some(LatenessCause::Limited) => WaitReason::Limited,
+        Some(LatenessCause::MaxRunning | LatenessCause::Rate | LatenessCause::Throttled) => {
+            WaitReason::Limited
+        }
         Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
         _ if facts.free_slots.is_some_and(|free| free > 0) => WaitReason::Claimable,
         _ => WaitReason::Unknown,

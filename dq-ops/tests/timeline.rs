@@ -154,6 +154,11 @@ async fn a_job_waits_for_its_group() {
     let full = WaitReason::GroupFull { group: "t-1".into(), running: 1 };
     assert_eq!(reason("waits").await, full);
     assert_eq!(reason("other").await, WaitReason::Claimable);
+
+    let waiting = fixture.admin().waiting_groups(&fixture.queue).await.unwrap();
+    assert_eq!((waiting.examined, waiting.complete), (2, true));
+    let groups = waiting.groups.iter().map(|it| (it.group.as_str(), it.running, it.waiting));
+    assert_eq!(groups.collect::<Vec<_>>(), [("t-1", 1, 1), ("t-2", 0, 1)]);
 }
 
 #[tokio::test]
@@ -175,12 +180,15 @@ async fn a_job_waits_for_the_limit_of_its_queue() {
     assert_eq!(reason().await, WaitReason::Limited, "the queue is throttled");
     let summary = fixture.admin().queue(&fixture.queue).await.unwrap();
     let limits = summary.limits.unwrap();
-    assert!(limits.overridden && limits.opens_at.is_some(), "{limits:?}");
+    assert!(limits.overridden && limits.opens_at.is_some() && limits.throttled, "{limits:?}");
 
     fixture.clock.advance(1.hours());
     assert_eq!(reason().await, WaitReason::Claimable);
     assert!(limit(None, Some("1/1h")).await);
     assert_eq!(reason().await, WaitReason::Claimable, "the first may start");
+    assert_eq!(fixture.claim().await.len(), 1);
+    let limits = fixture.admin().queue(&fixture.queue).await.unwrap().limits.unwrap();
+    assert!(limits.opens_at.is_some() && !limits.throttled, "{limits:?}");
     assert!(fixture.admin().unlimit(&fixture.queue).await.unwrap());
     assert_eq!(fixture.admin().queue(&fixture.queue).await.unwrap().limits, None);
     let audit: Vec<_> =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use dq_core::JobState;
+use dq_core::{JobState, Rate};
 use dq_ops::{Overview, QueueSummary, Session};
 
 use crate::problem::Result;
@@ -16,7 +16,7 @@ use crate::problem::Result;
 /// Name, help text, and value for a queue.
 type Gauge = (&'static str, &'static str, fn(&QueueSummary) -> Option<f64>);
 
-const GAUGES: [Gauge; 5] = [
+const GAUGES: [Gauge; 9] = [
     (
         "dq_oldest_ready_seconds",
         "How long the oldest ready job has waited; 0 if none waits.",
@@ -33,6 +33,24 @@ const GAUGES: [Gauge; 5] = [
         "dq_queue_lateness_missed",
         "1 if the lateness objective of the queue is missed, 0 if it is met.",
         |queue| queue.objective.as_ref().map(|objective| f64::from(objective.missed)),
+    ),
+    ("dq_queue_max_running", "How many jobs of the queue may run at once.", |queue| {
+        queue.limits.as_ref()?.max_running.map(f64::from)
+    }),
+    (
+        "dq_queue_group_max_running",
+        "How many jobs of each group of the queue may run at once.",
+        |queue| queue.limits.as_ref()?.group_max_running.map(f64::from),
+    ),
+    ("dq_queue_rate", "How many jobs of the queue may start per second.", |queue| {
+        let rate: Rate = queue.limits.as_ref()?.rate.as_ref()?.parse().ok()?;
+        let (jobs, per, _) = rate.parts();
+        Some(f64::from(jobs) / per.as_secs_f64())
+    }),
+    (
+        "dq_queue_held_back",
+        "Number of ready jobs while the queue's max_running, rate or throttle lets none start.",
+        |queue| queue.limits.as_ref().map(|_| queue.held_back as f64),
     ),
 ];
 

@@ -14,9 +14,10 @@ const QUEUE: &str = "a/../b?c#d";
 /// The same name in an address.
 const ENCODED: &str = "a%2F..%2Fb%3Fc%23d";
 
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("overview", ""),
     ("queue", "queue?name=WEBHOOK_RETRY"),
+    ("limits", "queue?name=IMPORT_ROW"),
     ("jobs", "jobs"),
     ("queue-jobs", "jobs?queue=ORDER_TIMEOUT&state=scheduled"),
     ("found", "jobs?find=lost-1"),
@@ -209,6 +210,26 @@ impl Operator {
         assert_eq!(self.window.run("return window.marker").await, 1, "{selector}");
     }
 
+    /// On the queue's page.
+    async fn change_limits(&self, fixture: &Fixture) {
+        let in_force = async || {
+            let stats = fixture.dq.queue(QUEUE).unwrap().stats().await.unwrap();
+            stats.flow.in_force().to_string()
+        };
+        let summary = "details:has(button[value=limit]) summary";
+        self.window.click(summary).await;
+        for (name, value) in [("max_running", "3"), ("group_max_running", "2"), ("rate", "1/1h")] {
+            self.window.enter(&format!("input[name={name}]"), value).await;
+        }
+        self.change("button[value=limit]", "The limits are set, for all processes.").await;
+        assert_eq!(in_force().await, "max_running 3, group_max_running 2, rate 1/1h");
+        self.window.wait_for("0 of 3 at once").await;
+        self.go(&format!("queue?name={ENCODED}")).await;
+        self.window.click(summary).await;
+        self.change("button[value=unlimit]", "count again.").await;
+        assert_eq!(in_force().await, "no limit");
+    }
+
     async fn change_jobs(&self, fixture: &Fixture) {
         let window = &self.window;
         let dead = three_jobs(fixture).await;
@@ -248,7 +269,8 @@ impl Operator {
         self.click("form[action=act] button", "Done. Jobs that could not change stay").await;
 
         self.go(&format!("queue?name={ENCODED}")).await;
-        window.click("details summary").await;
+        self.change_limits(fixture).await;
+        window.click("details.danger summary").await;
         if self.has_scripts {
             window.enter("input[name=confirm]", "a").await;
             self.change("button[value=purge]", "the typed name is not").await;

@@ -193,3 +193,37 @@ async fn the_page_of_a_change_warns_of_jobs_outside_of_the_group() {
         assert_eq!(page.contains("more jobs than the group"), warns, "{group}: {page}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_shown_set_by_operators_only_and_exported() {
+    let fixture = Fixture::start("").await;
+    for number in 0..5 {
+        fixture.schedule("MAIL", &format!("mail-{number}"), "1", Due::NOW).await;
+    }
+    fixture.schedule("FREE", "one", "1", Due::NOW).await;
+    let form = "do=limit&queue=MAIL&max_running=3&rate=10/1s+burst+20&group_max_running=&back=./";
+    assert_eq!(fixture.submit(VIEWER, form).await.status, 403);
+    assert_eq!(fixture.submit(OPERATOR, "do=limit&queue=MAIL&max_running=three").await.status, 400);
+    assert_eq!(fixture.submit(OPERATOR, "do=limit&queue=MAIL&max_running=0").await.status, 400);
+    assert_eq!(fixture.submit(OPERATOR, form).await.status, 303);
+    assert_eq!(fixture.claim("MAIL", "web-1").await.len(), 3);
+
+    let queue = page(&fixture, "/queue?name=MAIL").await;
+    for text in ["role=\"meter\"", "3 of 3 at once", "10/1s burst 20", "set by an operator"] {
+        assert!(queue.contains(text), "{text}: {queue}");
+    }
+    assert!(!page(&fixture, "/queue?name=FREE").await.contains("role=\"meter\""));
+    assert!(page(&fixture, "/").await.contains("aria-label=\"3 of 3 at once\""));
+    let metrics = page(&fixture, "/metrics").await;
+    for gauge in
+        ["max_running{queue=\"MAIL\"} 3", "rate{queue=\"MAIL\"} 10", "held_back{queue=\"MAIL\"} 2"]
+    {
+        assert!(metrics.contains(&format!("dq_queue_{gauge}\n")), "{gauge}: {metrics}");
+    }
+    assert!(!metrics.contains("dq_queue_held_back{queue=\"FREE\"}"), "{metrics}");
+
+    assert_eq!(fixture.submit(OPERATOR, "do=unlimit&queue=MAIL&back=./").await.status, 303);
+    assert!(!page(&fixture, "/queue?name=MAIL").await.contains("role=\"meter\""));
+    let audit = page(&fixture, "/audit").await;
+    assert!(audit.contains("unlimit") && audit.contains("otto"), "{audit}");
+}

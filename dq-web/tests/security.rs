@@ -41,7 +41,7 @@ const READS: [&str; 33] = [
     "/v1/forecast",
 ];
 
-const WRITES: [(&str, &str, &str); 19] = [
+const WRITES: [(&str, &str, &str); 20] = [
     ("POST", "/v1/queues/MAIL/jobs", r#"{"payload":1}"#),
     ("POST", "/v1/queues/MAIL:pause", ""),
     ("POST", "/v1/queues/MAIL:purge", r#"{"confirm":"MAIL"}"#),
@@ -52,6 +52,7 @@ const WRITES: [(&str, &str, &str); 19] = [
     ("DELETE", "/v1/queues/MAIL/jobs/key:waiting", ""),
     ("POST", "/v1/queues/MAIL/jobs/key:waiting:run", ""),
     ("POST", "/act", "do=cancel&queue=MAIL&job=key:waiting"),
+    ("POST", "/act", "do=limit&queue=MAIL&max_running=3"),
     ("PUT", "/v1/schedules/report", r#"{"queue":"MAIL","every":"1h"}"#),
     ("DELETE", "/v1/schedules/report", ""),
     ("POST", "/v1/schedules/report:pause", ""),

@@ -11,6 +11,8 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
+use super::queues::limits_text;
+
 pub(super) fn forecast(
     queue: Option<&QueueName>,
     window: Duration,
@@ -32,6 +34,14 @@ pub(super) fn forecast(
     if forecasts.queues.is_empty() {
         output.note("no job is due in this time");
         return Ok(());
+    }
+    let has_groups = |queue: &&QueueForecastView| {
+        queue.limits.as_ref().is_some_and(|limits| limits.group_max_running.is_some())
+    };
+    for queue in forecasts.queues.iter().filter(has_groups) {
+        let queue = text::clean(queue.queue.as_str());
+        output
+            .note(&format!("{queue}: the limit of groups is not counted; `dq simulate` counts it"));
     }
     match queue {
         Some(_) => forecasts.queues.iter().try_for_each(|queue| output.text(&by_hour(queue))),
@@ -55,7 +65,7 @@ fn row(queue: &QueueForecastView) -> Vec<String> {
     let at = |at: Option<dq_core::Timestamp>| at.map_or(String::new(), |at| at.to_string());
     let done_by = match queue.paused {
         true => "paused".to_owned(),
-        false => at(peak.and_then(|peak| peak.drained_by)),
+        false => at(peak.map_or(queue.overdue_drained_by, |peak| peak.drained_by)),
     };
     vec![
         text::clean(queue.queue.as_str()),
@@ -104,6 +114,7 @@ pub(super) fn simulate(
         ">MAX LATE",
         ">BACKLOG",
         "DRAINED",
+        "LIMITS",
     ];
     output.text(&Table::new(&titles).rows(&report.queues.iter().map(simulated).collect::<Vec<_>>()))
 }
@@ -142,6 +153,7 @@ fn simulated(queue: &SimulatedQueue) -> Vec<String> {
         late(queue.late_max_ms),
         queue.backlog.to_string(),
         drained,
+        queue.limits.as_ref().map_or(String::new(), |limits| limits_text(Some(limits))),
     ]
 }
 

@@ -106,7 +106,7 @@ pub(super) fn limit(args: &LimitArgs, source: &Source, output: &mut Output<'_>) 
 }
 
 /// Such as `3 at once, 10/1s (set by an operator)`.
-fn limits_text(limits: Option<&LimitsView>) -> String {
+pub(super) fn limits_text(limits: Option<&LimitsView>) -> String {
     let Some(limits) = limits else { return "no limit".to_owned() };
     let at_once = limits.max_running.map(|max| format!("{max} at once"));
     let of_group = limits.group_max_running.map(|max| format!("{max} of a group at once"));

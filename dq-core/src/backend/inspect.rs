@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::model::{Flow, JobState, JobView, QueueName, Timestamp};
+use crate::model::{Flow, JobState, JobView, LatenessCause, QueueName, RateState, Timestamp};
 
 /// A queue's job count by state; every stored job is in exactly one state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,10 +49,21 @@ impl QueueStats {
         }
     }
 
-    /// Returns whether a limit lets no job start now.
-    pub fn is_limited(&self) -> bool {
+    /// Returns which limit lets no job start now: `MaxRunning`, `Rate` or `Throttled`.
+    pub fn limit(&self) -> Option<LatenessCause> {
         let max = self.flow.in_force().max_running;
-        self.flow.opens_at.is_some() || max.is_some_and(|max| self.running >= u64::from(max))
+        if self.flow.is_throttled() {
+            Some(LatenessCause::Throttled)
+        } else if max.is_some_and(|max| self.running >= u64::from(max)) {
+            Some(LatenessCause::MaxRunning)
+        } else {
+            self.flow.opens_at.map(|_| LatenessCause::Rate)
+        }
+    }
+
+    /// Returns whether the queue limits groups and has ready jobs, which may wait for theirs.
+    pub fn may_wait_for_groups(&self) -> bool {
+        self.ready > 0 && self.flow.in_force().group_max_running.is_some()
     }
 
     /// Returns the number of live jobs: scheduled, ready and running.
@@ -84,17 +95,25 @@ pub struct QueueFlow {
     /// When the next job may start, if the rate or a handler's
     /// [`throttle`](crate::Outcome::throttle) lets none start now.
     pub opens_at: Option<Timestamp>,
+    /// What the rate in force has used; 0 without a rate.
+    pub used: RateState,
 }
 
 impl QueueFlow {
     /// Creates the state of a queue in which jobs may start now.
     pub const fn new(declared: Flow, overriding: Option<Flow>) -> Self {
-        Self { declared, overriding, opens_at: None }
+        Self { declared, overriding, opens_at: None, used: RateState(0) }
     }
 
     /// Returns the limits in force.
     pub fn in_force(&self) -> Flow {
         self.overriding.unwrap_or(self.declared)
+    }
+
+    /// Returns whether a handler's [`throttle`](crate::Outcome::throttle) lets no job start now.
+    pub fn is_throttled(&self) -> bool {
+        let by_rate = self.in_force().rate.map(|rate| rate.opens_at(self.used));
+        self.opens_at > by_rate
     }
 }
 

@@ -7,13 +7,16 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dq::Dq;
-use crate::backend::{Backend, QueueStats};
+use crate::backend::{Backend, QueueFlow, QueueStats};
 use crate::error::{Error, Result};
-use crate::model::{Histogram, QueueName, Timestamp};
+use crate::model::{Histogram, QueueName, Rate, RateState, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 const MAX_MINUTES: u64 = 7 * 24 * 60;
+
+/// A later end is not given.
+const MAX_DRAIN: Duration = Duration::from_secs(366 * 86_400);
 
 /// A queue's forecast from [`Dq::forecast_all`]. `Display` writes its busiest minute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,9 +28,16 @@ pub struct QueueForecast {
     pub overdue: u64,
     /// Whether the queue is paused; then none of its jobs starts.
     pub paused: bool,
-    /// Jobs per minute that the runners can do, from slots and recent run times; `None` if no job
-    /// ran lately or no runner is known.
+    /// When the last overdue job has started, if no more become due. `None` if none is overdue, the
+    /// capacity is unknown, that is beyond a year, or the queue is paused.
+    pub overdue_drained_by: Option<Timestamp>,
+    /// Jobs per minute that can start: what the runners can do, from slots and recent run times,
+    /// within [`flow`](Self::flow)'s `max_running` and rate. `None` if no job ran lately or no runner is
+    /// known.
     pub capacity: Option<f64>,
+    /// The limits of the queue. A group's limit is not counted, so jobs of full groups start later than
+    /// forecast.
+    pub flow: QueueFlow,
     /// The window's minutes; the first lasts from now to the next full minute.
     pub minutes: Vec<ForecastMinute>,
 }
@@ -42,6 +52,9 @@ pub struct ForecastMinute {
     pub due: u64,
     /// Due jobs left at the minute's end, at the present capacity; `None` if that is unknown.
     pub backlog: Option<u64>,
+    /// When all jobs due by the minute's end have started at the present capacity, if no more become
+    /// due; at the earliest, its end. `None` if that is unknown or beyond a year, or the queue is paused.
+    pub drained_by: Option<Timestamp>,
 }
 
 /// The sum of the runners' announcements about a queue.
@@ -58,29 +71,30 @@ impl QueueForecast {
         // `max_by_key` returns the last maximum; `rev` makes that the first.
         self.minutes.iter().rev().max_by_key(|minute| minute.due).filter(|minute| minute.due > 0)
     }
-
-    /// Returns when all jobs due by a minute's end are done at the present capacity, if no more are
-    /// scheduled. `None` if that is unknown or beyond a year, or the queue is paused.
-    pub fn drained_by(&self, minute: &ForecastMinute) -> Option<Timestamp> {
-        if self.paused {
-            return None;
-        }
-        let (backlog, capacity) = (minute.backlog?, self.capacity?);
-        let minutes = (backlog as f64 / capacity).ceil();
-        let is_near = minutes <= (366 * 24 * 60) as f64;
-        is_near.then(|| next_minute(minute.from) + MINUTE.mul_f64(minutes))
-    }
 }
 
 impl fmt::Display for QueueForecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.queue)?;
-        let Some(peak) = self.peak() else { return f.write_str("nothing is due") };
-        write!(f, "{} due at {}", peak.due, peak.from)?;
-        match self.drained_by(peak) {
-            Some(at) => write!(f, ", drained by {at}"),
-            None if self.paused => f.write_str(", the queue is paused"),
-            None => f.write_str(", capacity not known"),
+        let drained_by = match self.peak() {
+            Some(peak) => {
+                write!(f, "{} due at {}", peak.due, peak.from)?;
+                peak.drained_by
+            }
+            None if self.overdue > 0 => {
+                write!(f, "{} overdue", self.overdue)?;
+                self.overdue_drained_by
+            }
+            None => return f.write_str("nothing is due"),
+        };
+        match drained_by {
+            Some(at) => write!(f, ", drained by {at}")?,
+            None if self.paused => return f.write_str(", the queue is paused"),
+            None => f.write_str(", capacity not known")?,
+        }
+        match self.flow.in_force().group_max_running {
+            Some(max) => write!(f, "; group_max_running {max} is not counted"),
+            None => Ok(()),
         }
     }
 }
@@ -88,8 +102,8 @@ impl fmt::Display for QueueForecast {
 impl Dq {
     /// Counts due jobs by queue and minute, beside the runners' capacity.
     ///
-    /// Retries, next steps and schedule occurrences count too, whatever
-    /// [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
+    /// Limits for all processes count, except those of groups. Retries, next steps and schedule
+    /// occurrences count too, whatever [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
     /// now and does not account for slots shared by several queues. Queues without jobs are left out,
     /// and unreadable schedules with a warning in the log.
     ///
@@ -120,7 +134,7 @@ impl Dq {
         }
         let now = self.backend().now().await?;
         let edges = minute_edges(now, minutes);
-        let capacities = self.capacities().await?;
+        let announced = self.announced_work().await?;
         // Read first, so that an occurrence that becomes a job meanwhile is still counted.
         let mut occurrences = self.count_occurrences(&edges).await?;
         let mut queues: BTreeMap<QueueName, QueueStats> = BTreeMap::new();
@@ -135,25 +149,28 @@ impl Dq {
                 let jobs = self.shared().stores.forecast(&queue, &edges).await?;
                 due.iter_mut().zip(jobs).for_each(|(due, jobs)| *due += jobs);
             }
-            let (overdue, paused) = (stats.ready, stats.paused);
+            let (overdue, paused, flow) = (stats.ready, stats.paused, stats.flow);
             if overdue == 0 && due.iter().all(|due| *due == 0) {
                 continue;
             }
-            let capacity = capacities.get(&queue).copied();
-            let used = if paused { Some(0.0) } else { capacity };
-            let minutes = backlogs(&edges, &due, overdue, used);
-            forecasts.push(QueueForecast { queue, overdue, paused, capacity, minutes });
+            let pace = announced.get(&queue).and_then(|work| Pace::new(work, &flow));
+            let capacity = pace.map(Pace::per_minute);
+            let used = if paused { Some(Pace::STOPPED) } else { pace };
+            let overdue_drained_by =
+                used.filter(|_| overdue > 0).and_then(|pace| pace.drained_by(overdue, now));
+            let minutes = backlogs(now, &edges, &due, overdue, used);
+            let forecast = QueueForecast {
+                queue,
+                overdue,
+                paused,
+                overdue_drained_by,
+                capacity,
+                flow,
+                minutes,
+            };
+            forecasts.push(forecast);
         }
         Ok(forecasts)
-    }
-
-    /// Returns each queue's capacity in jobs per minute.
-    async fn capacities(&self) -> Result<BTreeMap<QueueName, f64>> {
-        let capacities = self.announced_work().await?.into_iter().filter_map(|(queue, work)| {
-            let mean = work.run_time.mean()?;
-            Some((queue, work.slots as f64 * MINUTE.as_secs_f64() / mean.as_secs_f64()))
-        });
-        Ok(capacities.collect())
     }
 
     /// Sums the runners' announcements by queue. A store without announcements has none.
@@ -176,6 +193,59 @@ impl Dq {
     }
 }
 
+/// How fast a queue's due jobs start.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Jobs per minute of the runners, within `max_running`.
+    capacity: f64,
+    rate: Option<Rate>,
+    used: RateState,
+    /// No job starts before.
+    opens_at: Option<Timestamp>,
+}
+
+impl Pace {
+    const STOPPED: Self = Self { capacity: 0.0, rate: None, used: RateState(0), opens_at: None };
+
+    fn new(work: &AnnouncedWork, flow: &QueueFlow) -> Option<Self> {
+        let limits = flow.in_force();
+        let slots = limits.max_running.map_or(work.slots, |max| work.slots.min(max.into()));
+        let capacity = slots as f64 * MINUTE.as_secs_f64() / work.run_time.mean()?.as_secs_f64();
+        Some(Self { capacity, rate: limits.rate, used: flow.used, opens_at: flow.opens_at })
+    }
+
+    fn per_minute(self) -> f64 {
+        let by_rate = |rate: Rate| MINUTE.as_secs_f64() / rate.interval().as_secs_f64();
+        self.rate.map_or(self.capacity, |rate| self.capacity.min(by_rate(rate)))
+    }
+
+    /// Starts waiting jobs from one time until shortly before another; returns how many are left.
+    fn start(&mut self, waiting: f64, from: Timestamp, to: Timestamp) -> f64 {
+        let from = self.opens_at.map_or(from, |opens_at| from.max(opens_at).min(to));
+        let mut started = waiting.min(self.capacity * to.since(from).as_secs_f64() / 60.0);
+        if let Some(rate) = self.rate
+            && from < to
+        {
+            let tokens = rate.tokens(self.used, from);
+            started = started.min(tokens.left_at(to - Duration::from_millis(1)) as f64);
+            self.used = tokens.take(started as usize);
+        }
+        waiting - started
+    }
+
+    /// Returns when the last of the jobs that wait at `from` has started.
+    fn drained_by(self, waiting: u64, from: Timestamp) -> Option<Timestamp> {
+        if waiting == 0 {
+            return Some(from);
+        }
+        let from = self.opens_at.map_or(from, |opens_at| from.max(opens_at));
+        let seconds = (waiting as f64 / self.capacity * 60.0).ceil();
+        let work = Duration::try_from_secs_f64(seconds).ok().filter(|work| *work <= MAX_DRAIN)?;
+        let by_rate = self.rate.map(|rate| rate.tokens(self.used, from).nth(waiting));
+        by_rate.max(Some(from + work)).filter(|at| at.since(from) <= MAX_DRAIN)
+    }
+}
+
 /// Returns the edges of the minutes after `now`. The first minute may be shorter.
 fn minute_edges(now: Timestamp, minutes: u64) -> Vec<Timestamp> {
     // Jobs due now already count as ready.
@@ -193,19 +263,25 @@ fn next_minute(time: Timestamp) -> Timestamp {
     Timestamp::from_millis((time.as_millis().div_euclid(60_000) + 1) * 60_000)
 }
 
-/// Computes the backlog of each minute; `capacity` is in jobs per minute.
+/// Computes the backlog of each minute, of which the first begins at `now`.
 fn backlogs(
+    now: Timestamp,
     edges: &[Timestamp],
     due: &[u64],
     overdue: u64,
-    capacity: Option<f64>,
+    mut pace: Option<Pace>,
 ) -> Vec<ForecastMinute> {
-    let mut waiting = overdue as f64;
+    let (mut waiting, mut begin) = (overdue as f64, now);
     let minutes = edges.windows(2).zip(due).map(|(edge, due)| {
-        let done = capacity.map(|jobs| jobs * edge[1].since(edge[0]).as_secs_f64() / 60.0);
-        waiting = (waiting + *due as f64 - done.unwrap_or(0.0)).max(0.0);
-        let backlog = done.map(|_| waiting.ceil() as u64);
-        ForecastMinute { from: edge[0], due: *due, backlog }
+        let (from, to) = (edge[0], edge[1]);
+        waiting += *due as f64;
+        let backlog = pace.as_mut().map(|pace| {
+            waiting = pace.start(waiting, begin, to);
+            waiting.ceil() as u64
+        });
+        begin = to;
+        let drained_by = pace.zip(backlog).and_then(|(pace, backlog)| pace.drained_by(backlog, to));
+        ForecastMinute { from, due: *due, backlog, drained_by }
     });
     minutes.collect()
 }
@@ -213,30 +289,85 @@ fn backlogs(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Flow;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_millis(second * 1_000)
     }
 
+    fn pace(capacity: f64, rate: Option<&str>) -> Pace {
+        let rate = rate.map(|rate| rate.parse().unwrap());
+        Pace { capacity, rate, ..Pace::STOPPED }
+    }
+
     #[test]
     fn a_peak_is_drained_at_the_capacity() {
         let edges = [30, 60, 120, 180, 240].map(at);
-        let minutes = backlogs(&edges, &[10, 0, 41_000, 0], 200, Some(10_000.0));
+        let due = [10, 0, 41_000, 0];
+        let minutes = backlogs(at(30), &edges, &due, 200, Some(pace(10_000.0, None)));
         let left: Vec<_> = minutes.iter().map(|minute| minute.backlog).collect();
         assert_eq!(left, [Some(0), Some(0), Some(31_000), Some(21_000)]);
-        let queue = QueueName::new("REPORT").unwrap();
-        let capacity = Some(10_000.0);
-        let mut forecast = QueueForecast { queue, overdue: 200, paused: false, capacity, minutes };
+        let mut forecast = QueueForecast {
+            queue: QueueName::new("REPORT").unwrap(),
+            overdue: 200,
+            paused: false,
+            overdue_drained_by: None,
+            capacity: Some(10_000.0),
+            flow: QueueFlow::default(),
+            minutes,
+        };
         let peak = forecast.peak().unwrap();
         assert_eq!((peak.from, peak.due), (at(120), 41_000));
         // 31,000 are left at 03:00, for 3.1 minutes.
-        assert_eq!(forecast.drained_by(peak), Some(at(180 + 4 * 60)));
+        assert_eq!(peak.drained_by, Some(at(180 + 186)));
         let text = forecast.to_string();
-        let wanted = "REPORT: 41000 due at 1970-01-01T00:02:00Z, drained by 1970-01-01T00:07:00Z";
+        let wanted = "REPORT: 41000 due at 1970-01-01T00:02:00Z, drained by 1970-01-01T00:06:06Z";
         assert_eq!(text.replace(".000Z", "Z"), wanted);
+        forecast.flow.declared = Flow::UNLIMITED.group_max_running(2);
+        assert!(
+            forecast.to_string().ends_with("; group_max_running 2 is not counted"),
+            "{forecast}"
+        );
 
-        forecast.paused = true;
-        assert_eq!(forecast.drained_by(forecast.peak().unwrap()), None);
+        let stopped = backlogs(at(30), &edges, &due, 200, Some(Pace::STOPPED));
+        assert_eq!((stopped[3].backlog, stopped[3].drained_by), (Some(41_210), None));
+        (forecast.paused, forecast.minutes) = (true, stopped);
         assert!(forecast.to_string().ends_with(", the queue is paused"), "{forecast}");
+    }
+
+    #[test]
+    fn a_rate_with_its_burst_is_exact() {
+        let pace = pace(60_000.0, Some("10/1s burst 20"));
+        assert_eq!(pace.drained_by(600, at(0)), Some(at(58)));
+        assert!((pace.per_minute() - 600.0).abs() < 1e-9);
+        // Of 1,200 due at 01:00, the last of the burst of 20 and of ten a second starts at 02:58.
+        let edges = [0, 60, 120, 180].map(at);
+        let minutes = backlogs(at(0), &edges, &[0, 1_200, 0], 0, Some(pace));
+        let seen: Vec<_> =
+            minutes.iter().map(|minute| (minute.backlog, minute.drained_by)).collect();
+        assert_eq!(
+            seen,
+            [(Some(0), Some(at(60))), (Some(1_200 - 619), Some(at(178))), (Some(0), Some(at(180)))]
+        );
+        // The burst is used up, and later the queue is closed.
+        let used = Pace { used: RateState(2_000_000), ..pace };
+        assert_eq!(used.drained_by(600, at(0)), Some(at(60)));
+        let closed = Pace { opens_at: Some(at(90)), ..pace };
+        assert_eq!(closed.drained_by(600, at(0)), Some(at(90 + 58)));
+        let minutes = backlogs(at(0), &edges, &[0, 0, 0], 600, Some(closed));
+        let left: Vec<_> = minutes.iter().map(|minute| minute.backlog).collect();
+        // From 01:30 to 01:59.999.
+        assert_eq!(left, [Some(600), Some(600 - 319), Some(0)]);
+    }
+
+    #[test]
+    fn max_running_bounds_the_slots() {
+        let mut work = AnnouncedWork { slots: 16, run_time: Histogram::default() };
+        work.run_time.record(Duration::from_millis(4));
+        let mut flow = QueueFlow::default();
+        let free = Pace::new(&work, &flow).unwrap().capacity;
+        flow.overriding = Some(Flow::UNLIMITED.max_running(4));
+        let limited = Pace::new(&work, &flow).unwrap().capacity;
+        assert!((free / limited - 4.0).abs() < 1e-9, "{free} {limited}");
     }
 }

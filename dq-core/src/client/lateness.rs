@@ -67,7 +67,8 @@ impl Dq {
             let facts = LatenessFacts {
                 within: Some(within),
                 paused: stats.paused,
-                limited: stats.is_limited(),
+                limit: stats.limit(),
+                has_group_limit: stats.may_wait_for_groups(),
                 ..announced.facts
             };
             let counts = LatenessCounts::sum(objective, &announced.counts);

@@ -253,7 +253,10 @@ mod tests {
                 "[queues.A]\npriority = \"urgent\"",
                 ["queues.A.priority: ", "`high` or `normal` or `low`"],
             ),
-            ("[queues.A]\nreserve = 0", ["queues.A.reserve: ", "leave it out"]),
+            ("[queues.A]\nreserve = \"all\"", ["queues.A.reserve: ", "nor \"none\""]),
+            ("[queues.A]\nmax_running = 0", ["queues.A.max_running: it is 0", "pause it"]),
+            ("[queues.A]\nmax_running = -1", ["queues.A.max_running: ", "nor \"none\""]),
+            ("[queues.A]\nrate = \"10\"", ["queues.A.rate: ", "10/1s burst 20"]),
             ("[queues.A]\nreserve = 5\nconcurrency = 4", ["queues.A.reserve: it is 5", "is 4"]),
             ("[defaults]\nmax_attempts = 0", ["defaults.max_attempts: ", "no retry"]),
             ("[queues.A]\nlease = \"10ms\"", ["lease", "1s"]),
@@ -281,6 +284,28 @@ mod tests {
         assert!(Config::from_toml(&format!("{MEMORY}[queues.A]\nbackoff.max = \"1ms\"")).is_ok());
         let error = refusal("[backend]\ntype = \"memory\"\npath = \"x\"");
         assert!(error.contains("backend.path: unknown key; known: "), "{error}");
+    }
+
+    #[test]
+    fn a_limit_of_a_lower_layer_is_removed_by_none() {
+        let config = Config::from_toml(&format!(
+            "{MEMORY}[defaults]\nrate = \"none\"\n[queues.A]\nreserve = \"none\"\n\
+             max_running = \"none\"\ngroup_max_running = \"none\"\n[queues.B]\nreserve = 0"
+        ))
+        .unwrap();
+        let rate: crate::model::Rate = "10/1s".parse().unwrap();
+        let attribute = QueueSettings::new().max_running(3).group_max_running(2).rate(rate);
+        let policy = |name: &str| {
+            let settings = config.queues[name].clone().over(config.defaults.clone());
+            let attribute = attribute.clone().reserve(4);
+            settings.over(attribute).policy(&name.try_into().unwrap()).unwrap()
+        };
+        let (a, b) = (policy("A"), policy("B"));
+        assert_eq!((a.reserve, a.flow.is_limited()), (0, false));
+        assert_eq!(
+            (b.reserve, b.flow.to_string().as_str()),
+            (0, "max_running 3, group_max_running 2")
+        );
     }
 
     #[test]

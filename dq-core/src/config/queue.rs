@@ -8,6 +8,7 @@ use super::backoff::BackoffSettings;
 use super::duration;
 use super::history;
 use super::late::{LateAction, LatePolicy};
+use super::queue_limit::{self, QueueLimit};
 use super::setting_error::SettingError;
 use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +18,8 @@ use crate::model::{Backoff, Flow, HistoryLimit, LatenessObjective, Priority, Que
 ///
 /// Layers, lowest first: built-in defaults, the handler's attribute, `[defaults]` in the
 /// configuration, `[queues.NAME]`, the runner's builder. `None` takes the value from the layer
-/// below.
+/// below. A limit of a lower layer is removed by `"none"` in a configuration, by
+/// [`QueueLimit::None`].
 ///
 /// ```
 /// use dq_core::DurationExt;
@@ -44,27 +46,32 @@ pub struct QueueSettings {
     /// job is never interrupted. While slots are scarce, a runner with different levels or a reserve claims
     /// jobs for free slots only, so it runs fewer jobs under 5 ms each second.
     pub priority: Option<Priority>,
-    /// How many of a runner's slots only this queue may use; 1 to `concurrency`. Default: none.
+    /// How many of a runner's slots only this queue may use, up to `concurrency`. Default: none.
+    /// `"none"` and 0 remove a lower layer's.
     ///
     /// The other slots are shared by all queues. The queue uses its reserve first, then shared slots, up
     /// to its `concurrency`. A reserved slot stays idle while the queue has no due job. A runner starts
     /// only if the reserves of its queues fit into its concurrency.
-    pub reserve: Option<usize>,
+    #[serde(deserialize_with = "queue_limit::number")]
+    pub reserve: Option<QueueLimit<usize>>,
     /// How many jobs of this queue run at once, in all processes together; at least 1. Default: no limit.
     ///
     /// The store counts leases: after a crash, a job's place is free when its lease ends. The runner that
     /// has started last decides, unless an operator has set other limits.
-    pub max_running: Option<u32>,
+    #[serde(deserialize_with = "queue_limit::number")]
+    pub max_running: Option<QueueLimit<u32>>,
     /// How many jobs of each [group](crate::Schedule::group) run at once, in all processes together; at
     /// least 1. Default: no limit.
     ///
     /// Jobs of a full group wait, and later jobs of others start before them.
-    pub group_max_running: Option<u32>,
+    #[serde(deserialize_with = "queue_limit::number")]
+    pub group_max_running: Option<QueueLimit<u32>>,
     /// How fast jobs of this queue start, in all processes together, such as `"100/1m"`. Default: no
     /// limit.
     ///
     /// It counts claims. Like `max_running`, it holds for all runners.
-    pub rate: Option<Rate>,
+    #[serde(deserialize_with = "queue_limit::text")]
+    pub rate: Option<QueueLimit<Rate>>,
     /// Maximum attempts per job; 1 means no retry. Default 5, or 15 for a queue with a forward.
     pub max_attempts: Option<u32>,
     /// Maximum duration of one run, middleware included; `"none"` (in code
@@ -117,10 +124,6 @@ impl QueueSettings {
     optional_setters!(
         concurrency: usize,
         priority: Priority,
-        reserve: usize,
-        max_running: u32,
-        group_max_running: u32,
-        rate: Rate,
         max_attempts: u32,
         timeout: Duration,
         lease: Duration,
@@ -130,6 +133,30 @@ impl QueueSettings {
         spread: Duration,
         history: HistoryLimit,
     );
+
+    /// Sets [`Self::reserve`].
+    pub fn reserve(mut self, reserve: usize) -> Self {
+        self.reserve = Some(reserve.into());
+        self
+    }
+
+    /// Sets [`Self::max_running`].
+    pub fn max_running(mut self, max: u32) -> Self {
+        self.max_running = Some(max.into());
+        self
+    }
+
+    /// Sets [`Self::group_max_running`].
+    pub fn group_max_running(mut self, max: u32) -> Self {
+        self.group_max_running = Some(max.into());
+        self
+    }
+
+    /// Sets [`Self::rate`].
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate.into());
+        self
+    }
 
     /// Sets [`Self::backoff`], partly by [`BackoffSettings`] or completely by a [`Backoff`].
     pub fn backoff(mut self, backoff: impl Into<BackoffSettings>) -> Self {
@@ -167,7 +194,7 @@ impl QueueSettings {
         let policy = QueuePolicy {
             concurrency: self.concurrency.unwrap_or(16),
             priority: self.priority.unwrap_or_default(),
-            reserve: self.reserve.unwrap_or(0),
+            reserve: self.reserve.and_then(QueueLimit::get).unwrap_or(0),
             max_attempts: self.max_attempts.unwrap_or(5),
             timeout: self.timeout.unwrap_or(Duration::from_secs(15 * 60)),
             lease: self.lease.unwrap_or(Duration::from_secs(30)),
@@ -176,9 +203,9 @@ impl QueueSettings {
             late: self.late.clone(),
             lateness: self.lateness,
             flow: Flow {
-                max_running: self.max_running,
-                group_max_running: self.group_max_running,
-                rate: self.rate,
+                max_running: self.max_running.and_then(QueueLimit::get),
+                group_max_running: self.group_max_running.and_then(QueueLimit::get),
+                rate: self.rate.and_then(QueueLimit::get),
             },
         };
         // A backoff or reserve valid by itself may be invalid with a default.
@@ -205,11 +232,7 @@ impl QueueSettings {
             let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
             return Err(SettingError::new("concurrency", problem));
         }
-        if self.reserve == Some(0) {
-            let problem = "is 0, which is the default; leave it out";
-            return Err(SettingError::new("reserve", problem));
-        }
-        if let (Some(reserve), Some(concurrency)) = (self.reserve, self.concurrency)
+        if let (Some(QueueLimit::At(reserve)), Some(concurrency)) = (self.reserve, self.concurrency)
             && reserve > concurrency
         {
             let problem = format!(
@@ -221,7 +244,7 @@ impl QueueSettings {
         for (name, max) in
             [("max_running", self.max_running), ("group_max_running", self.group_max_running)]
         {
-            if max == Some(0) {
+            if max == Some(QueueLimit::At(0)) {
                 let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
                 return Err(SettingError::new(name, problem));
             }

@@ -52,6 +52,9 @@ impl Gate {
         if let Room::Until(opens_at) = self.room(0, now) {
             state.opens_at = Some(opens_at);
         }
+        if let Some(rate) = self.flow().rate {
+            state.used = rate.tokens(self.rate, now).used();
+        }
         state
     }
 

@@ -182,6 +182,13 @@ impl Rate {
         self.burst
     }
 
+    /// Returns when the next job may start at the earliest, after those that `used` has counted.
+    pub(crate) fn opens_at(self, used: RateState) -> Timestamp {
+        let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
+        let unused = interval.saturating_mul(i64::from(self.burst) - 1);
+        millis_up(used.0.saturating_sub(unused))
+    }
+
     /// Returns how many jobs may start at `now`, after those that `used` has counted.
     pub fn tokens(self, used: RateState, now: Timestamp) -> Tokens {
         let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
@@ -195,7 +202,7 @@ impl Rate {
 
 /// What a rate has used: the time until which its jobs would start one by one, in Unix microseconds (the
 /// *theoretical arrival time* of the generic cell rate algorithm). 0 if nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RateState(pub i64);
 
 /// How many jobs may start now; see [`Rate::tokens`]. All in microseconds.
@@ -212,16 +219,34 @@ pub struct Tokens {
 impl Tokens {
     /// Returns how many jobs may start now.
     pub fn left(self) -> usize {
-        let left = (self.now + self.full - self.used_until) / self.interval;
+        self.left_by(self.now)
+    }
+
+    /// Returns how many jobs may have started at `time`, which is not earlier than now.
+    pub(crate) fn left_at(self, time: Timestamp) -> usize {
+        self.left_by(time.as_millis().saturating_mul(MICROS_PER_MILLI))
+    }
+
+    fn left_by(self, micros: i64) -> usize {
+        let left = (micros + self.full - self.used_until) / self.interval;
         usize::try_from(left).unwrap_or_default()
     }
 
     /// Returns when the next job may start, if none may now.
     pub fn next(self) -> Timestamp {
-        let next = self.used_until - self.full + self.interval;
-        Timestamp::from_millis(
-            next.div_euclid(MICROS_PER_MILLI) + i64::from(next % MICROS_PER_MILLI != 0),
-        )
+        self.nth(1)
+    }
+
+    /// Returns when the last of this many jobs may start, if they start as soon as they may.
+    pub(crate) fn nth(self, jobs: u64) -> Timestamp {
+        let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+        let used_until = self.used_until.saturating_add(self.interval.saturating_mul(jobs));
+        millis_up((used_until - self.full).max(self.now))
+    }
+
+    /// Returns what is used now, within the rate's range.
+    pub(crate) const fn used(self) -> RateState {
+        RateState(self.used_until)
     }
 
     /// Returns the state after this many starts.
@@ -234,6 +259,12 @@ impl Tokens {
     pub fn give_back(self) -> RateState {
         RateState(self.used_until - self.interval)
     }
+}
+
+fn millis_up(micros: i64) -> Timestamp {
+    Timestamp::from_millis(
+        micros.div_euclid(MICROS_PER_MILLI) + i64::from(micros % MICROS_PER_MILLI != 0),
+    )
 }
 
 impl fmt::Display for Rate {

@@ -118,8 +118,15 @@ pub enum LatenessCause {
     Paused,
     /// No runner serves the queue.
     NoRunner,
-    /// A limit for all processes holds jobs back; see [`Flow`](super::flow::Flow).
-    Limited,
+    /// As many jobs run as the queue's [`max_running`](super::flow::Flow::max_running) allows.
+    MaxRunning,
+    /// The queue's [`rate`](super::flow::Flow::rate) lets no job start.
+    Rate,
+    /// A handler has [throttled](crate::Outcome::throttle) the queue.
+    Throttled,
+    /// As many jobs of their groups run as
+    /// [`group_max_running`](super::flow::Flow::group_max_running) allows.
+    GroupFull,
     /// All slots are busy, although the handlers end quickly.
     SlotsFull,
     /// All slots are busy, and at the handlers' run times no slot frees in time.
@@ -139,7 +146,10 @@ impl LatenessCause {
         match self {
             Self::Paused => "paused",
             Self::NoRunner => "no_runner",
-            Self::Limited => "limited",
+            Self::MaxRunning => "max_running",
+            Self::Rate => "rate",
+            Self::Throttled => "throttled",
+            Self::GroupFull => "group_full",
             Self::SlotsFull => "slots_full",
             Self::HandlersSlow => "handlers_slow",
             Self::StoreSlow => "store_slow",
@@ -156,9 +166,10 @@ impl LatenessCause {
                 "start a program that handles the queue; if one runs, is it connected to this store, \
                  and is the handler's crate linked?"
             }
-            Self::Limited => {
-                "raise the queue's `max_running` or `rate`, or wait until a throttled queue opens"
-            }
+            Self::MaxRunning => "raise the queue's `max_running`, or make the handler quicker",
+            Self::Rate => "raise the queue's `rate`, or its burst",
+            Self::Throttled => "wait until the queue opens, or resume it",
+            Self::GroupFull => "raise the queue's `group_max_running`, or use smaller groups",
             Self::SlotsFull => {
                 "raise the concurrency of the queue or of the runner, or add runners"
             }
@@ -185,8 +196,8 @@ impl LatenessCause {
         } else if facts.runners == Some(0) {
             // A runner that could not announce all its queues may serve this one.
             (!facts.incomplete).then_some(Self::NoRunner)
-        } else if facts.limited {
-            Some(Self::Limited)
+        } else if facts.limit.is_some() {
+            facts.limit
         } else if has_no_free_slot {
             let slots = u32::try_from(facts.slots).unwrap_or(u32::MAX).max(1);
             let is_slow = match facts.run_time {
@@ -199,8 +210,10 @@ impl LatenessCause {
             Some(if is_slow { Self::HandlersSlow } else { Self::SlotsFull })
         } else if is_too_long(facts.claim_time) {
             Some(Self::StoreSlow)
+        } else if is_too_long(facts.skew) {
+            Some(Self::ClockSkew)
         } else {
-            is_too_long(facts.skew).then_some(Self::ClockSkew)
+            facts.has_group_limit.then_some(Self::GroupFull)
         }
     }
 }
@@ -210,7 +223,10 @@ impl fmt::Display for LatenessCause {
         f.write_str(match self {
             Self::Paused => "the queue is paused",
             Self::NoRunner => "no runner serves the queue",
-            Self::Limited => "a limit of the queue holds jobs back",
+            Self::MaxRunning => "as many jobs run as max_running allows",
+            Self::Rate => "the rate of the queue lets no job start",
+            Self::Throttled => "a handler has throttled the queue",
+            Self::GroupFull => "the groups of the jobs are full",
             Self::SlotsFull => "all slots are busy",
             Self::HandlersSlow => "all slots are busy, and the handlers are slow",
             Self::StoreSlow => "the store is slow",
@@ -227,8 +243,11 @@ pub struct LatenessFacts {
     pub within: Option<Duration>,
     /// Whether the queue is paused.
     pub paused: bool,
-    /// Whether a limit for all processes lets no job start now.
-    pub limited: bool,
+    /// Which limit for all processes lets no job start now; see
+    /// [`QueueStats::limit`](crate::QueueStats::limit).
+    pub limit: Option<LatenessCause>,
+    /// Whether the queue limits groups, so that jobs that wait for nothing else wait for theirs.
+    pub has_group_limit: bool,
     /// Number of runners for the queue; `None` if unknown.
     pub runners: Option<u64>,
     /// Whether uncounted runners may serve the queue.
@@ -395,13 +414,14 @@ mod tests {
     #[test]
     fn the_cause_follows_from_the_facts() {
         use LatenessCause::{
-            ClockSkew, HandlersSlow, Limited, NoRunner, Paused, SlotsFull, StoreSlow,
+            ClockSkew, GroupFull, HandlersSlow, NoRunner, Paused, Rate, SlotsFull, StoreSlow,
         };
         let millis = |millis| Some(Duration::from_millis(millis));
         let well = LatenessFacts {
             within: millis(100),
             paused: false,
-            limited: false,
+            limit: None,
+            has_group_limit: false,
             runners: Some(2),
             incomplete: false,
             free_slots: Some(3),
@@ -435,9 +455,12 @@ mod tests {
             (LatenessFacts { incomplete: true, ..nobody }, None),
             (LatenessFacts { runners: None, free_slots: None, slots: 0, ..well }, None),
             (LatenessFacts { paused: true, ..nobody }, Some(Paused)),
-            (LatenessFacts { limited: true, paused: true, ..well }, Some(Paused)),
-            (LatenessFacts { limited: true, ..nobody }, Some(NoRunner)),
-            (LatenessFacts { limited: true, ..slow }, Some(Limited)),
+            (LatenessFacts { limit: Some(Rate), paused: true, ..well }, Some(Paused)),
+            (LatenessFacts { limit: Some(Rate), ..nobody }, Some(NoRunner)),
+            (LatenessFacts { limit: Some(Rate), ..slow }, Some(Rate)),
+            (LatenessFacts { has_group_limit: true, ..full }, Some(SlotsFull)),
+            (LatenessFacts { has_group_limit: true, ..away }, Some(StoreSlow)),
+            (LatenessFacts { has_group_limit: true, ..well }, Some(GroupFull)),
             (away, Some(StoreSlow)),
             (LatenessFacts { claim_time: millis(99), ..well }, None),
             (LatenessFacts { skew: millis(1_000), ..away }, Some(StoreSlow)),

@@ -1,6 +1,7 @@
 //! The claim loop of one store: it claims due jobs whenever a job may be due and a slot is free.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::claim_timer::{ClaimTimer, HINT_INTERVAL};
 use super::events::Event;
@@ -24,9 +25,8 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let mut hints = Hints::new(runner, &context.store);
     let mut timer = ClaimTimer::new(context.store.claim_ahead());
     let mut failures = 0;
-    let mut has_declared = false;
     while !runner.stop.is_cancelled() {
-        match claim_within_limits(&context, &mut timer, &mut has_declared).await {
+        match claim_within_limits(&context, &mut timer).await {
             Ok(()) => {
                 if failures > 0 {
                     tracing::info!("the store answers again");
@@ -62,14 +62,10 @@ enum Left {
 }
 
 /// Before the first claim, declares the limits of the queues.
-async fn claim_within_limits(
-    context: &Arc<StoreContext>,
-    timer: &mut ClaimTimer,
-    has_declared: &mut bool,
-) -> Result<()> {
-    if !*has_declared {
+async fn claim_within_limits(context: &Arc<StoreContext>, timer: &mut ClaimTimer) -> Result<()> {
+    if !context.has_declared.load(Ordering::Relaxed) {
         flow::declare(&context.runner, &context.store).await?;
-        *has_declared = true;
+        context.has_declared.store(true, Ordering::Relaxed);
     }
     claim_due(context, timer).await
 }

@@ -9,7 +9,7 @@ use crate::backend::{Finding, Lease, Settled, Verdict};
 use crate::config::LateAction;
 use crate::error::Error;
 use crate::handler::{JobContext, JobResult};
-use crate::model::{DeadReason, Job, LatenessStatus};
+use crate::model::{DeadReason, Flow, Job, LatenessStatus, QueueName};
 
 /// An event of a runner. New kinds may be added in any release.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +75,16 @@ pub enum Event<'a> {
     LatenessMissed(&'a LatenessStatus),
     /// A queue meets its lateness objective again.
     LatenessRecovered(&'a LatenessStatus),
+    /// Another process has declared other limits for a queue later, and they count for all. Sent once
+    /// for each change, up to ten minutes later.
+    LimitsReplaced {
+        /// The queue.
+        queue: &'a QueueName,
+        /// The limits that this process has declared.
+        own: &'a Flow,
+        /// The latest declaration.
+        latest: &'a Flow,
+    },
     /// A job's payload needs a newer build; the job waits for one.
     NewerVersion {
         /// The job.

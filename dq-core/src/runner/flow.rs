@@ -1,12 +1,17 @@
 //! Declares the limits of the runner's queues to a store, for all processes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::try_join_all;
 
+use super::events::Event;
 use super::shared::{RunnerShared, ServedQueue};
-use crate::backend::{Backend, Checked, Operation};
+use super::store::StoreContext;
+use crate::backend::{Backend, Checked, Operation, QueueStats};
 use crate::error::{Error, Result};
+use crate::model::{Flow, QueueName};
 
 /// Declares all queues' limits, also that there are none: the declaration of an older build may have some.
 pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Result<()> {
@@ -19,8 +24,7 @@ pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Resu
     }
     let application = runner.queues.iter().filter(|served| !served.queue.is_reserved());
     let declare = async |served: &ServedQueue| -> Result<()> {
-        let (queue, mut flow) = (&served.queue, served.policy.flow);
-        flow.group_max_running = flow.group_max_running.filter(|_| capabilities.groups);
+        let (queue, flow) = (&served.queue, declared(served, store));
         let declaration = store.operate(Operation::DeclareFlow { queue, flow });
         let report = runner.call("declare limits", declaration).await?;
         if report.affected > 0 {
@@ -29,6 +33,38 @@ pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Resu
         Ok(())
     };
     try_join_all(application.map(declare)).await.map(drop)
+}
+
+/// Returns the limits that this process declares to a store.
+fn declared(served: &ServedQueue, store: &Checked) -> Flow {
+    let mut flow = served.policy.flow;
+    flow.group_max_running = flow.group_max_running.filter(|_| store.capabilities().groups);
+    flow
+}
+
+/// Tells this process once that a later declaration, of another one, counts in place of its own.
+/// `told` has the declarations that it knows.
+pub(super) fn tell_if_replaced(
+    context: &StoreContext,
+    stats: &QueueStats,
+    told: &mut HashMap<QueueName, Flow>,
+) {
+    let StoreContext { runner, store, .. } = context;
+    let Some(index) = runner.index_of.get(&stats.queue) else { return };
+    if !store.capabilities().flow || !context.has_declared.load(Ordering::Relaxed) {
+        return;
+    }
+    let (queue, own, latest) =
+        (&stats.queue, declared(&runner.queues[*index], store), stats.flow.declared);
+    if own == latest {
+        told.remove(queue);
+    } else if told.insert(queue.clone(), latest) != Some(latest) {
+        tracing::warn!(%queue, %own, %latest,
+            "another process has declared other limits for the queue, which count for all \
+             processes; give both the same limits in the handler's attribute or the configuration, \
+             or set them by `dq limit`");
+        runner.observers.notify(&Event::LimitsReplaced { queue, own: &own, latest: &latest });
+    }
 }
 
 /// Refuses limits that the main store does not keep. A drained store runs its jobs without them.

@@ -1,13 +1,14 @@
-//! Logs store findings, and queues with due jobs but no handler.
+//! Logs store findings, queues with due jobs but no handler, and limits that another process has replaced.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
+use super::flow;
 use super::store::StoreContext;
-use crate::backend::{Backend, Severity};
+use crate::backend::{Backend, QueueStats, Severity};
 use crate::error::Result;
 use crate::model::QueueName;
 
@@ -16,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     let mut logged_findings = HashSet::new();
-    let mut logged_queues = HashSet::new();
+    let (mut logged_queues, mut told) = (HashSet::new(), HashMap::new());
     loop {
         let check = async { Ok(context.store.check().await) };
         for finding in answer(&context, "check", check).await.unwrap_or_default() {
@@ -29,8 +30,11 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
                 context.runner.observers.notify(&Event::Finding(&finding));
             }
         }
-        if !context.runner.is_restricted {
-            warn_of_unserved_queues(&context, &mut logged_queues).await;
+        for stats in read_stats(&context).await {
+            if !context.runner.is_restricted {
+                warn_if_unserved(&context, &stats, &mut logged_queues);
+            }
+            flow::tell_if_replaced(&context, &stats, &mut told);
         }
         context.runner.clock().sleep(INTERVAL).await;
     }
@@ -52,21 +56,32 @@ async fn answer<T>(
     }
 }
 
+/// Reads the stats of all queues; in a runner of some queues only, of those with limits.
+async fn read_stats(context: &StoreContext) -> Vec<QueueStats> {
+    let runner = &context.runner;
+    let limited = runner.queues.iter().filter(|served| served.policy.flow.is_limited());
+    let queues: Vec<QueueName> = match runner.is_restricted {
+        true => limited.map(|served| served.queue.clone()).collect(),
+        false => Vec::new(),
+    };
+    if runner.is_restricted && queues.is_empty() {
+        return Vec::new();
+    }
+    answer(context, "stats", context.store.stats(&queues)).await.unwrap_or_default()
+}
+
 /// Logs each queue once: another service may handle it, or the handler's crate is not linked.
-async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<QueueName>) {
-    let all = answer(context, "stats", context.store.stats(&[])).await;
-    for stats in all.unwrap_or_default() {
-        let is_waiting = !stats.paused && stats.ready > 0;
-        let is_served = context.runner.index_of.contains_key(&stats.queue);
-        if is_waiting && !is_served && logged.insert(stats.queue.clone()) {
-            tracing::warn!(
-                queue = %stats.queue,
-                due = stats.ready,
-                "jobs are due in a queue that has no handler in this process; if it should have one, \
-                 is the handlers' crate linked? a crate that is never named in code registers \
-                 nothing: write `use my_handlers as _;`. If the handler has another code now, keep \
-                 this one: `aliases = [\"OLD_CODE\"]`"
-            );
-        }
+fn warn_if_unserved(context: &StoreContext, stats: &QueueStats, logged: &mut HashSet<QueueName>) {
+    let is_waiting = !stats.paused && stats.ready > 0;
+    let is_served = context.runner.index_of.contains_key(&stats.queue);
+    if is_waiting && !is_served && logged.insert(stats.queue.clone()) {
+        tracing::warn!(
+            queue = %stats.queue,
+            due = stats.ready,
+            "jobs are due in a queue that has no handler in this process; if it should have one, \
+             is the handlers' crate linked? a crate that is never named in code registers \
+             nothing: write `use my_handlers as _;`. If the handler has another code now, keep \
+             this one: `aliases = [\"OLD_CODE\"]`"
+        );
     }
 }

@@ -14,7 +14,7 @@ use super::store::{Start, StoreContext};
 use crate::backend::Backend;
 use crate::client::RegisteredRunner;
 use crate::error::Result;
-use crate::model::{Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
+use crate::model::{Flow, Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
 use crate::sync::lock;
 
 /// Time between comparisons; each one queries the store.
@@ -38,11 +38,30 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
         skew: skew_ms.map(skew),
         ..runner_facts(runner, queue, window, waited_for_slot)
     };
+    let cause = window.hindrance().or_else(|| LatenessCause::of(&facts));
     let late_start = LateStart {
-        cause: LatenessCause::of(&facts),
+        cause: cause.or_else(|| likely_limit(&served.policy.flow, job)),
         due_before_runner_start: job.due.as_millis() < built_at,
     };
     window.record(now, Some(late_start));
+}
+
+/// Returns the queue's limit that may have held back a job that waited for nothing else.
+fn likely_limit(flow: &Flow, job: &Job) -> Option<LatenessCause> {
+    if flow.rate.is_some() {
+        Some(LatenessCause::Rate)
+    } else if flow.max_running.is_some() {
+        Some(LatenessCause::MaxRunning)
+    } else {
+        (flow.group_max_running.is_some() && job.group().is_some())
+            .then_some(LatenessCause::GroupFull)
+    }
+}
+
+/// Returns whether the store held back jobs, so that a job that starts a moment later was late by it.
+fn is_of_store(cause: LatenessCause) -> bool {
+    use LatenessCause::{GroupFull, MaxRunning, Paused, Rate, Throttled};
+    matches!(cause, Paused | MaxRunning | Rate | Throttled | GroupFull)
 }
 
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
@@ -115,11 +134,13 @@ async fn compare(
         let elapsed = runner.clock().elapsed();
         let hindrance = LatenessCause::of(&LatenessFacts {
             paused: stats.paused,
-            limited: stats.is_limited(),
+            limit: stats.limit(),
+            has_group_limit: stats.may_wait_for_groups(),
             claim_time: contexts.iter().filter_map(|store| store.claim_time.longest(elapsed)).max(),
             skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
             ..runner_facts(runner, queue, window, runner.slots.unused(queue) == 0)
         });
+        window.set_hindrance(hindrance.filter(|cause| stats.ready > 0 && is_of_store(*cause)));
         let counts = window.counts(elapsed);
         let status = LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance);
         report(runner, status, missed);

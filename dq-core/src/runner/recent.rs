@@ -103,6 +103,8 @@ pub(super) struct StartWindow {
     by_period: Mutex<Window<Starts>>,
     /// No other runner served the queue when this one started.
     was_unserved: AtomicBool,
+    /// Why the store held back late jobs at the last comparison.
+    hindrance: Mutex<Option<LatenessCause>>,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +122,12 @@ pub(super) struct LateStart {
 impl StartWindow {
     pub(super) fn new(objective: LatenessObjective) -> Self {
         let by_period = Mutex::new(Window::new(PERIOD, KEPT_PERIODS));
-        Self { objective, by_period, was_unserved: AtomicBool::new(false) }
+        Self {
+            objective,
+            by_period,
+            was_unserved: AtomicBool::new(false),
+            hindrance: Mutex::default(),
+        }
     }
 
     /// Counts a start; `late` is `None` for one in time. `now` is by
@@ -138,6 +145,14 @@ impl StartWindow {
     /// existed.
     pub(super) fn set_unserved(&self) {
         self.was_unserved.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_hindrance(&self, cause: Option<LatenessCause>) {
+        *lock(&self.hindrance) = cause;
+    }
+
+    pub(super) fn hindrance(&self) -> Option<LatenessCause> {
+        *lock(&self.hindrance)
     }
 
     pub(super) fn counts(&self, now: Duration) -> LatenessCounts {

@@ -33,6 +33,8 @@ pub(super) struct StoreContext {
     /// Store clock minus runner clock in milliseconds.
     pub(super) skew: Mutex<Option<i64>>,
     pub(super) claim_time: ClaimTime,
+    /// Set once this process has declared the limits of its queues.
+    pub(super) has_declared: AtomicBool,
 }
 
 /// When and how a job starts.
@@ -84,6 +86,7 @@ impl StoreContext {
             starting,
             skew: Mutex::default(),
             claim_time: ClaimTime::default(),
+            has_declared: AtomicBool::new(false),
         };
         (Arc::new(context), finished_runs)
     }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::play::{PendingJob, QueueModel, RunTimes, ScheduleModel, Window, play};
 use super::report::SimulationReport;
-use crate::backend::Backend;
+use crate::backend::{Backend, QueueFlow};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp};
@@ -52,6 +52,7 @@ impl Dq {
     /// - failures: each job runs once, without retries, further steps, timeouts and lost leases;
     /// - decisions: guards, late policies, and jobs that handlers schedule or cancel;
     /// - a runner's limit over all queues: each queue has all its slots;
+    /// - changes of a queue's limits for all processes, whose present values it keeps;
     /// - running jobs, which leave their slots free, and stores being drained;
     /// - time in the store and the network, and between an occurrence and a waiting next one.
     ///
@@ -106,7 +107,7 @@ impl Simulation {
         default_run_time: Duration,
     );
 
-    /// Sets a queue's concurrency, over all runners together.
+    /// Sets a queue's concurrency, over all runners together. The queue's limits stay in force.
     pub fn concurrency(mut self, queue: impl AsRef<str>, concurrency: u64) -> Self {
         if let Some(queue) = self.name(queue.as_ref()) {
             self.concurrency.insert(queue, concurrency);
@@ -193,16 +194,17 @@ impl Simulation {
                 }
             }
         }
-        let mut queues: BTreeMap<QueueName, bool> = BTreeMap::new();
+        let mut queues: BTreeMap<QueueName, (bool, QueueFlow)> = BTreeMap::new();
         for stats in self.dq.stats().await? {
-            queues.insert(stats.queue, stats.paused);
+            queues.insert(stats.queue, (stats.paused, stats.flow));
         }
         for queue in schedules.keys() {
             queues.entry(queue.clone()).or_default();
         }
         let announced = self.dq.announced_work().await?;
         let (mut models, mut unknown_queues) = (Vec::new(), Vec::new());
-        for (queue, paused) in queues.into_iter().filter(|(queue, _)| !queue.is_reserved()) {
+        let queues = queues.into_iter().filter(|(queue, _)| !queue.is_reserved());
+        for (queue, (paused, flow)) in queues {
             let schedules = schedules.remove(&queue).unwrap_or_default();
             let (keys, schedules): (Vec<_>, Vec<_>) = schedules.into_iter().unzip();
             let keys = keys.into_iter().zip(0..).collect();
@@ -222,7 +224,7 @@ impl Simulation {
                 continue;
             };
             let concurrency = if paused { 0 } else { slots };
-            models.push(QueueModel { queue, concurrency, run_times, pending, schedules });
+            models.push(QueueModel { queue, concurrency, flow, run_times, pending, schedules });
         }
         if unknown_queues.is_empty() {
             return Ok(models);
@@ -288,6 +290,7 @@ impl Copied {
     ) -> Result<Vec<PendingJob>> {
         let mut pending = Vec::new();
         let mut scheduled = HashSet::new();
+        let mut groups: HashMap<String, usize> = HashMap::new();
         // In the order a job passes through the states, so that none is missed.
         for state in [JobState::Scheduled, JobState::Ready] {
             let mut after = None;
@@ -296,7 +299,7 @@ impl Copied {
                 let page = listing.after(after).await?;
                 let is_past = page.jobs.last().is_some_and(|job| job.job.due >= self.window.end);
                 for JobView { job, .. } in page.jobs {
-                    let schedule = job.key.and_then(|key| schedules.get(&key).copied());
+                    let schedule = job.key.as_ref().and_then(|key| schedules.get(key).copied());
                     // A job that becomes due meanwhile is in both listings. An occurrence job due
                     // after `now` was stored meanwhile: the schedule plays it.
                     let is_again = match state {
@@ -316,7 +319,10 @@ impl Copied {
                     if self.pending.saturating_mul(self.window.load) > self.max_jobs {
                         return Err(too_many(self.max_jobs));
                     }
-                    pending.push(PendingJob { due: job.due, schedule });
+                    let next_group = groups.len();
+                    let group = job.group().map(str::to_owned);
+                    let group = group.map(|name| *groups.entry(name).or_insert(next_group));
+                    pending.push(PendingJob { due: job.due, schedule, group });
                 }
                 after = page.next;
                 if after.is_none() || is_past {

@@ -1,11 +1,13 @@
 //! A discrete event simulation for one queue. Jobs become due, take free slots by due time, and end
-//! after their run times. Queues share no slots, so each is played alone.
+//! after their run times, within the limits of the queue. Queues share no slots, so each is played
+//! alone.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use super::report::QueueSimulation;
+use crate::backend::QueueFlow;
 use crate::model::{Histogram, Overlap, QueueName, ScheduleSpec, Timestamp};
 
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +21,7 @@ pub(super) struct Window {
 pub(super) struct QueueModel {
     pub(super) queue: QueueName,
     pub(super) concurrency: u64,
+    pub(super) flow: QueueFlow,
     pub(super) run_times: RunTimes,
     /// The pending jobs, in any order.
     pub(super) pending: Vec<PendingJob>,
@@ -30,7 +33,12 @@ pub(super) struct PendingJob {
     pub(super) due: Timestamp,
     /// Position in [`QueueModel::schedules`].
     pub(super) schedule: Option<usize>,
+    /// The group's number.
+    pub(super) group: Option<usize>,
 }
+
+/// A job that waits or runs, apart from its times: its schedule and its group.
+type Traits = (Option<usize>, Option<usize>);
 
 #[derive(Debug)]
 pub(super) struct ScheduleModel {
@@ -112,19 +120,30 @@ pub(super) fn play(
         play.end_jobs(now);
         while let Some(job) = pending.next_if(|job| play.offset_of(job.due) <= now) {
             play.take_from_budget()?;
-            play.add(job.due, job.schedule);
+            play.add(job.due, (job.schedule, job.group));
         }
         play.occur(now)?;
         play.start_jobs(now);
         play.measure(now);
+        let opens = play.opens_at(now);
         let ends = play.running.peek().map(|Reverse((end, _))| *end);
         let arrives = pending.peek().map(|job| play.offset_of(job.due));
         let occurs = play.occurrences.peek().map(|Reverse((due, _))| play.offset_of(*due));
-        let Some(next) = ends.into_iter().chain(arrives).chain(occurs).min() else {
+        let Some(next) = ends.into_iter().chain(arrives).chain(occurs).chain(opens).min() else {
             return Ok(play.report());
         };
         now = next;
     }
+}
+
+/// A waiting job: due time, arrival number, and traits.
+type Waiting = (Timestamp, u64, Traits);
+
+#[derive(Debug, Default)]
+struct Group {
+    running: u32,
+    /// Jobs that were first in [`Play::ready`] while the group was full.
+    parked: BinaryHeap<Reverse<Waiting>>,
 }
 
 /// A queue's state at one time. Durations count from the start of the window.
@@ -139,10 +158,12 @@ struct Play<'a> {
     live: Vec<u64>,
     /// Per schedule, the occurrence that waits for an earlier one to end.
     waiting: Vec<Option<Timestamp>>,
-    /// Jobs waiting for a slot: due time, arrival number, schedule.
-    ready: BinaryHeap<Reverse<(Timestamp, u64, Option<usize>)>>,
-    /// Running jobs: end, schedule.
-    running: BinaryHeap<Reverse<(Duration, Option<usize>)>>,
+    /// Jobs waiting for a slot: due time, arrival number, and traits.
+    ready: BinaryHeap<Reverse<Waiting>>,
+    /// Running jobs: end, traits.
+    running: BinaryHeap<Reverse<(Duration, Traits)>>,
+    groups: HashMap<usize, Group>,
+    parked: usize,
     arrived: u64,
     skipped: u64,
     lateness: Vec<Duration>,
@@ -164,6 +185,8 @@ impl<'a> Play<'a> {
             waiting: vec![None; schedules],
             ready: BinaryHeap::new(),
             running: BinaryHeap::new(),
+            groups: HashMap::new(),
+            parked: 0,
             arrived: 0,
             skipped: 0,
             lateness: Vec::new(),
@@ -222,7 +245,7 @@ impl<'a> Play<'a> {
             Overlap::Skip | Overlap::QueueOne if !is_free => self.skipped += 1,
             Overlap::Allow | Overlap::Skip | Overlap::QueueOne => {
                 self.live[schedule] += self.window.load;
-                self.add(due, Some(schedule));
+                self.add(due, (Some(schedule), None));
             }
         }
         Ok(())
@@ -234,46 +257,80 @@ impl<'a> Play<'a> {
     }
 
     /// Adds a due job, as often as the load says.
-    fn add(&mut self, due: Timestamp, schedule: Option<usize>) {
+    fn add(&mut self, due: Timestamp, traits: Traits) {
         for _ in 0..self.window.load {
-            self.ready.push(Reverse((due, self.arrived, schedule)));
+            self.ready.push(Reverse((due, self.arrived, traits)));
             self.arrived += 1;
         }
     }
 
     /// Ends jobs, and lets occurrences that waited for them become due.
     fn end_jobs(&mut self, now: Duration) {
-        while let Some(&Reverse((end, schedule))) = self.running.peek()
+        while let Some(&Reverse((end, (schedule, group)))) = self.running.peek()
             && end <= now
         {
             self.running.pop();
+            if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
+                group.running -= 1;
+                self.parked -= usize::from(!group.parked.is_empty());
+                self.ready.extend(group.parked.pop());
+            }
             let Some(schedule) = schedule else { continue };
             self.live[schedule] -= 1;
             if self.live[schedule] == 0
                 && let Some(due) = self.waiting[schedule].take()
             {
                 self.live[schedule] = self.window.load;
-                self.add(due, Some(schedule));
+                self.add(due, (Some(schedule), None));
             }
         }
     }
 
     fn start_jobs(&mut self, now: Duration) {
-        while (self.running.len() as u64) < self.model.concurrency
-            && let Some(Reverse((due, _, schedule))) = self.ready.pop()
+        let limits = self.model.flow.in_force();
+        let slots = limits.max_running.map_or(u64::MAX, u64::from).min(self.model.concurrency);
+        while (self.running.len() as u64) < slots
+            && self.opens_at(now).is_none()
+            && let Some(Reverse(job)) = self.ready.pop()
         {
+            let (due, _, traits) = job;
+            if let (Some(max), (_, Some(group))) = (limits.group_max_running, traits) {
+                let group = self.groups.entry(group).or_default();
+                if group.running >= max {
+                    group.parked.push(Reverse(job));
+                    self.parked += 1;
+                    continue;
+                }
+                group.running += 1;
+            }
+            let at = self.window.start.saturating_add(now);
+            if let Some(rate) = limits.rate {
+                self.model.flow.used = rate.tokens(self.model.flow.used, at).take(1);
+            }
             let run_time = self.model.run_times.of(self.lateness.len() as u64);
             // Zero before the due time: an occurrence may have waited while the jitter was raised.
             let late = now + self.window.start.since(due);
             let late = late.saturating_sub(self.offset_of(due));
             self.lateness.push(late);
-            self.running.push(Reverse((now.saturating_add(run_time), schedule)));
+            self.running.push(Reverse((now.saturating_add(run_time), traits)));
         }
+    }
+
+    /// Returns when the next waiting job may start, if the rate or a throttle lets none start now.
+    fn opens_at(&self, now: Duration) -> Option<Duration> {
+        let at = self.window.start.saturating_add(now);
+        let closed_until = self.model.flow.opens_at.filter(|opens_at| *opens_at > at);
+        let by_rate = || {
+            let tokens = self.model.flow.in_force().rate?.tokens(self.model.flow.used, at);
+            (tokens.left() == 0).then(|| tokens.next())
+        };
+        let opens_at = closed_until.or_else(by_rate).filter(|_| !self.ready.is_empty())?;
+        Some(self.offset_of(opens_at))
     }
 
     /// Notes the backlog after all that happens at `now`.
     fn measure(&mut self, now: Duration) {
-        let backlog = self.ready.len();
+        let backlog = self.ready.len() + self.parked;
         if backlog > self.backlog {
             (self.backlog, self.backlog_at, self.drained) = (backlog, Some(now), None);
         } else if backlog == 0 && self.backlog > 0 {
@@ -290,6 +347,7 @@ impl<'a> Play<'a> {
         QueueSimulation {
             queue: self.model.queue,
             concurrency: self.model.concurrency,
+            flow: self.model.flow,
             jobs: self.arrived,
             skipped: self.skipped,
             lateness_p50: percentile(&self.lateness, 50),

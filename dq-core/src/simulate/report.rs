@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::backend::QueueFlow;
 use crate::model::{QueueName, Timestamp};
 
 /// The result of [`Dq::simulate`](crate::Dq::simulate).
@@ -30,8 +31,10 @@ pub struct SimulationReport {
 pub struct QueueSimulation {
     /// The queue.
     pub queue: QueueName,
-    /// How many jobs run at once; 0 if the queue is paused.
+    /// Slots for the queue's jobs; 0 if the queue is paused. [`flow`](Self::flow) may allow fewer.
     pub concurrency: u64,
+    /// The limits that were played.
+    pub flow: QueueFlow,
     /// Jobs played: pending jobs and occurrences, times the load.
     pub jobs: u64,
     /// Occurrences skipped because an earlier one's job was live.
@@ -63,6 +66,9 @@ impl fmt::Display for SimulationReport {
 impl fmt::Display for QueueSimulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} jobs", self.queue, self.jobs)?;
+        if self.flow.in_force().is_limited() {
+            write!(f, " with {}", self.flow.in_force())?;
+        }
         if self.skipped > 0 {
             write!(f, ", {} occurrences skipped", self.skipped)?;
         }

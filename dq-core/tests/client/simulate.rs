@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Announcement, Backend, CatchUp, Dq, DurationExt, ErrorKind, Layer, MemoryBackend, Overlap,
-    QueueSimulation, RecurringSchedule, Simulation, Timestamp, VirtualClock,
+    Announcement, Backend, CatchUp, ClaimParams, Dq, DurationExt, ErrorKind, Flow, Layer,
+    MemoryBackend, Overlap, QueueSimulation, RecurringSchedule, Settlement, Simulation, Timestamp,
+    Verdict, VirtualClock, Want,
 };
 
 use crate::client::connect;
@@ -116,6 +117,59 @@ async fn what_is_overdue_waits_at_the_start_unless_that_is_in_the_future() {
     assert_eq!(later.queues[0].lateness_max, Some(0.seconds()));
     let past = simulate().start(fixture.at(299)).await.unwrap_err();
     assert_eq!(past.kind(), ErrorKind::InvalidInput);
+}
+
+impl Fixture {
+    async fn limit(&self, flow: Flow) {
+        assert!(self.dq.queue("REPORT").unwrap().override_limits(flow).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn limits_for_all_processes_are_played() {
+    let rate = |text: &str| Flow::UNLIMITED.rate(text.parse().unwrap());
+    for (flow, jobs, drained) in [
+        (rate("10/1s burst 20"), 600, 58.seconds()),
+        (rate("1/1s"), 60, 59.seconds()),
+        // Two at once for 10 s each, at most one of them in 2 s.
+        (rate("1/2s").max_running(2), 6, 22.seconds()),
+        (Flow::UNLIMITED.max_running(2), 10, 40.seconds()),
+    ] {
+        let fixture = fixture(0).await;
+        fixture.limit(flow).await;
+        fixture.schedule(std::iter::repeat_n(3_600, jobs)).await;
+        let queue = only(fixture.simulate(2.hours(), 100, 10.seconds())).await;
+        assert_eq!(queue.drained, Some(fixture.at(3_600) + drained), "{flow}: {queue}");
+        assert!(queue.to_string().contains(&format!("jobs with {flow}, late")), "{queue}");
+    }
+}
+
+#[tokio::test]
+async fn a_group_takes_no_more_slots_than_its_limit() {
+    let fixture = fixture(0).await;
+    fixture.limit(Flow::UNLIMITED.group_max_running(2)).await;
+    for group in [&["big"; 9][..], &["small"; 2], &[""; 1]].concat() {
+        let job = fixture.dq.schedule::<REPORT>(1).after(1.minutes());
+        let job = if group.is_empty() { job } else { job.group(group) };
+        assert!(job.await.unwrap().is_stored());
+    }
+    let queue = only(fixture.simulate(1.hours(), 100, 10.seconds())).await;
+    // Five at once; of the big group two in each 10 s.
+    assert_eq!((queue.jobs, queue.backlog, queue.lateness_p50), (12, 7, Some(10.seconds())));
+    assert_eq!(queue.drained, Some(fixture.at(60 + 40)));
+}
+
+#[tokio::test]
+async fn a_throttled_queue_is_played_from_its_opening() {
+    let fixture = fixture(0).await;
+    fixture.schedule([0, 0]).await;
+    let wants = [Want::new("REPORT".try_into().unwrap(), 1, 1.minutes())];
+    let claim = fixture.store.claim(ClaimParams::new(&wants, 1, "w")).await.unwrap();
+    let lease = claim.jobs[0].lease();
+    let throttle = Settlement::new(lease, Verdict::Throttle(30.seconds().into()));
+    fixture.store.settle(&[throttle]).await.unwrap();
+    let queue = only(fixture.simulate(1.hours(), 2, 1.seconds())).await;
+    assert_eq!((queue.jobs, queue.drained), (2, Some(fixture.at(30))));
 }
 
 #[tokio::test]

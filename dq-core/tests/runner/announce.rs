@@ -60,7 +60,7 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     assert!((200.0..300.0).contains(&capacity), "{capacity} jobs in a minute");
     let peak = forecast.peak().unwrap();
     assert_eq!((peak.due, peak.backlog), (1, Some(0)));
-    assert_eq!(forecast.drained_by(peak), Some(peak.from + 1.minutes()));
+    assert_eq!(peak.drained_by, Some(peak.from + 1.minutes()));
 
     fixture.schedule("fails").await;
     fixture.advance_until(100.millis(), &finished("Retry")).await;

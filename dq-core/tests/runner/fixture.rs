@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use dq_core::config::QueueSettings;
 use dq_core::{
-    Backend, ClaimParams, DeadKind, DelayHandler, Dq, Entropy, Event, HandlerResult, JobContext,
-    JobState, JobView, LatenessCause, LeasedJob, Outcome, QueueCode, QueueHandle, QueueStats,
-    Result, RunnerBuilder, Settled, VirtualClock, Want,
+    Backend, ClaimParams, DeadKind, DelayHandler, Dq, Entropy, Event, Flow, HandlerResult,
+    JobContext, JobState, JobView, LatenessCause, LeasedJob, Outcome, QueueCode, QueueHandle,
+    QueueStats, Result, RunnerBuilder, Settled, VirtualClock, Want,
 };
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
@@ -23,7 +23,10 @@ pub(crate) const QUEUE: &str = "Q";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Observed {
     Claimed(usize),
-    Started { attempt: u32, deliveries: u32 },
+    Started {
+        attempt: u32,
+        deliveries: u32,
+    },
     TimeoutExceeded,
     GraceExceeded,
     Finished(String),
@@ -35,6 +38,8 @@ pub(crate) enum Observed {
     StoreFailed,
     LatenessMissed(Option<LatenessCause>),
     LatenessRecovered,
+    /// This process's limits, and the latest.
+    LimitsReplaced(Flow, Flow),
     Finding(&'static str),
     Stopping,
     Stopped,
@@ -68,6 +73,7 @@ impl Observed {
             Event::StoreFailed(_) => Self::StoreFailed,
             Event::LatenessMissed(status) => Self::LatenessMissed(status.cause),
             Event::LatenessRecovered(_) => Self::LatenessRecovered,
+            Event::LimitsReplaced { own, latest, .. } => Self::LimitsReplaced(**own, **latest),
             Event::Finding(finding) => Self::Finding(finding.code),
             Event::Stopping { .. } => Self::Stopping,
             Event::Stopped => Self::Stopped,

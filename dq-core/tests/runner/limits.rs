@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
-use dq_core::{DurationExt, ErrorKind, Flow, Outcome, Timestamp};
+use dq_core::{Backend, DurationExt, ErrorKind, Flow, Operation, Outcome, Timestamp};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::runner::faulty::Faults;
-use crate::runner::fixture::{Fixture, TestHandler};
+use crate::runner::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 const RUNNERS: usize = 5;
 
@@ -226,6 +227,38 @@ async fn the_runner_that_starts_last_declares_the_limits() {
         assert_eq!(flow(&fixture).await, declared);
         fixture.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_runner_is_told_once_that_another_process_has_replaced_its_limits() {
+    let mut fixture = Fixture::new().await;
+    let own = Flow::UNLIMITED.max_running(3);
+    fixture.schedule("x").await;
+    fixture.run(TestHandler::done().with(QueueSettings::new().max_running(3)));
+    fixture.wait_settled().await;
+    let calls = |fixture: &Fixture| fixture.store.calls("stats");
+    for (latest, is_told) in [
+        (own, false),
+        (Flow::UNLIMITED.max_running(5), true),
+        (Flow::UNLIMITED.max_running(5), false),
+        (Flow::UNLIMITED, true),
+        (own, false),
+        (Flow::UNLIMITED, true),
+    ] {
+        let queue = &QUEUE.try_into().unwrap();
+        let declare = Operation::DeclareFlow { queue, flow: latest };
+        Backend::operate(&**fixture.dq.backend(), declare).await.unwrap();
+        let before = calls(&fixture);
+        fixture.pass(10.minutes()).await;
+        assert_eq!(calls(&fixture) - before, 1, "it is read with what is read anyway");
+        let told = fixture.observed().into_iter();
+        let told: Vec<_> = told.filter(|it| matches!(it, Observed::LimitsReplaced(..))).collect();
+        let expected = is_told.then_some(Observed::LimitsReplaced(own, latest));
+        assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+    }
+    let lines = log_lines();
+    assert!(lines.contains("own=max_running 3 latest=max_running 5"), "{lines}");
+    fixture.stop().await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod drain;
 mod failures;
 mod faulty;
 mod fixture;
+mod forecast;
 mod leases;
 mod limits;
 mod log_lines;

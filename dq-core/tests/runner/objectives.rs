@@ -84,6 +84,29 @@ async fn a_store_that_was_away_is_named_when_it_is_back() {
     fixture.stop().await;
 }
 
+#[tokio::test]
+async fn the_limit_that_holds_jobs_back_is_named() {
+    let limited = || QueueSettings::new().lateness("90% < 1s".parse().unwrap());
+    for (settings, cause) in [
+        (limited().rate("1/1s".parse().unwrap()), LatenessCause::Rate),
+        (limited().max_running(2), LatenessCause::MaxRunning),
+        (limited().group_max_running(1), LatenessCause::GroupFull),
+    ] {
+        let mut fixture = Fixture::new().await;
+        for number in 0..100 {
+            let payload = serde_json::to_vec(&number.to_string()).unwrap();
+            let job = fixture.queue().schedule(payload, "application/json").group("tenant-1");
+            assert!(job.await.unwrap().is_stored());
+        }
+        fixture.run(TestHandler::takes(1.seconds()).with(settings.concurrency(100)));
+        assert_eq!(notified(&mut fixture, 20.seconds()).await, [missed(cause)]);
+        let status = fixture.dq.lateness().await.unwrap().remove(0);
+        assert!(status.waiting > 0 && status.counts.late > 0, "{status}");
+        assert_eq!((status.cause, status.counts.cause), (Some(cause), Some(cause)));
+        fixture.stop_by(1.seconds()).await;
+    }
+}
+
 struct Late {
     run_takes: Duration,
     claim_takes: Duration,

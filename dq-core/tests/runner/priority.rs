@@ -341,11 +341,6 @@ async fn reserves_that_do_not_fit_are_refused_by_name() {
             [settings().reserve(17), settings()],
             "queue Q: reserve is 17, but the queue's concurrency is 16",
         ),
-        (
-            9,
-            [settings().reserve(0), settings()],
-            "queue Q: reserve is 0, which is the default; leave it out",
-        ),
     ] {
         let error = build(slots, queues).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);

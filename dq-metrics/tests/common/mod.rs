@@ -32,6 +32,7 @@ impl DelayHandler for PayloadIsOutcome {
             "dead" => Ok(Outcome::dead("as asked")),
             "retry" if is_first => Err("as asked".into()),
             "snooze" if is_first => Ok(Outcome::snooze(Duration::ZERO)),
+            "throttle" if is_first => Ok(Outcome::throttle(Duration::ZERO)),
             "again" => Ok(Outcome::again(Duration::ZERO, &"done")?),
             _ => Ok(Outcome::Done),
         }

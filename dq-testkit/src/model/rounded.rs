@@ -1,8 +1,8 @@
 //! Rounds times in answers, so that stores with different clocks compare equal.
 
 use dq_core::{
-    Cancelled, Claimed, JobView, OperateReport, QueueStats, Renewed, Rescheduled, Scheduled,
-    Settled, Timestamp,
+    Cancelled, Claimed, JobView, OperateReport, QueueStats, RateState, Renewed, Rescheduled,
+    Scheduled, Settled, Timestamp,
 };
 
 pub(super) trait Rounded {
@@ -77,6 +77,8 @@ impl Rounded for QueueStats {
     fn round(&mut self, round: &dyn Fn(&mut Timestamp)) {
         self.next_due.iter_mut().for_each(round);
         self.flow.opens_at.iter_mut().for_each(round);
+        // In microseconds by the store's clock; claims and `opens_at` show what it lets start.
+        self.flow.used = RateState::default();
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::bulk::action_of;
 use super::chrome::{PageRequest, problem_page};
+use super::limits;
 use super::schedules;
 use crate::problem::Problem;
 
@@ -33,6 +34,9 @@ pub(super) struct Fields {
     name: String,
     after: String,
     until: String,
+    max_running: Option<String>,
+    group_max_running: Option<String>,
+    rate: Option<String>,
 }
 
 pub(super) async fn act(
@@ -87,6 +91,16 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
     Ok(match fields.r#do.as_str() {
         "pause" => session.pause(&queue).await.map(|_| "pause")?,
         "resume" => session.resume(&queue).await.map(|_| "resume")?,
+        "limit" => {
+            let Fields { max_running, group_max_running, rate, .. } = fields;
+            let change = limits::change_of(
+                max_running.as_deref(),
+                group_max_running.as_deref(),
+                rate.as_deref(),
+            )?;
+            session.limit(&queue, change).await.map(|_| "limit")?
+        }
+        "unlimit" => session.unlimit(&queue).await.map(|_| "unlimit")?,
         "purge" => session.purge(&queue, &fields.confirm).await.map(|_| "purge")?,
         "cancel" => session.cancel(&queue, &job()?).await.map(|()| "cancel")?,
         "run" => session.run_now(&queue, &job()?).await.map(|_| "run")?,

@@ -28,6 +28,7 @@ struct Page {
     queues: Vec<(QueueForecastView, Chart)>,
     omitted: usize,
     is_over: bool,
+    has_groups: bool,
 }
 
 /// `GET forecast?window=`
@@ -51,8 +52,11 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Result
     };
     let queues: Vec<_> = queues.into_iter().map(chart).collect();
     let is_over = queues.iter().flat_map(|(_, chart)| &chart.bars).any(|bar| bar.class == "over");
+    let has_groups = queues.iter().any(|(queue, _)| {
+        queue.limits.as_ref().is_some_and(|limits| limits.group_max_running.is_some())
+    });
     let all = all(&c, &forecasts);
-    render(StatusCode::OK, &Page { c, tabs, all, queues, omitted, is_over })
+    render(StatusCode::OK, &Page { c, tabs, all, queues, omitted, is_over, has_groups })
 }
 
 /// Charts all queues together; `None` if nothing is due.

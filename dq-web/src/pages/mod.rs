@@ -13,6 +13,7 @@ mod format;
 mod job;
 mod job_row;
 mod jobs;
+mod limits;
 mod overview;
 mod past;
 mod queue;

@@ -4,12 +4,13 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dq_core::{JobState, QueueName};
-use dq_ops::{ObjectiveView, Quantiles, QueueSummary, RunnerSummary};
+use dq_ops::{ObjectiveView, Quantiles, QueueSummary, RunnerSummary, WaitingGroups};
 
 use super::chart::Chart;
 use super::chrome::{Chrome, PageRequest, render};
 use super::dead::{GroupRow, group_rows};
 use super::format::{number, rate};
+use super::limits::{LimitsForm, waiting_groups};
 use super::overview::{HOURS, LIVE_STATES, Tile};
 use super::past::PastCharts;
 use crate::app::DAY;
@@ -25,6 +26,8 @@ struct Page {
     past: PastCharts,
     runners: Vec<(String, String)>,
     groups: Vec<GroupRow>,
+    waiting: Option<WaitingGroups>,
+    limits_form: Option<LimitsForm>,
 }
 
 /// `GET queue?name=`
@@ -44,6 +47,8 @@ pub(super) async fn page(request: PageRequest) -> Result<Response> {
         _ => session.dead(&name).await.map(|dead| dead.groups).unwrap_or_default(),
     };
     let page = Page {
+        waiting: waiting_groups(&c, &queue).await,
+        limits_form: LimitsForm::of(&c, &queue),
         tiles: c.state_tiles(Some(name.as_str()), std::slice::from_ref(&queue)),
         facts: facts(&c, &queue),
         groups: group_rows(&c, &name, groups.into_iter().take(5)),

@@ -233,7 +233,10 @@ texts! {
     wait_late: "waiting late", "逾期等待";
     cause_paused: "the queue is paused", "队列已暂停";
     cause_no_runner: "no runner serves the queue", "没有执行器服务此队列";
-    cause_limited: "a limit of the queue holds jobs back", "队列的限制使任务等待";
+    cause_max_running: "as many jobs run as max_running allows", "运行中的任务已达 max_running";
+    cause_rate: "the rate of the queue lets no job start", "队列的启动速率已用尽";
+    cause_throttled: "a handler has throttled the queue", "处理器已对队列限流";
+    cause_group_full: "the groups of the jobs are full", "任务所在的分组已满";
     cause_slots_full: "all slots are busy", "槽位全部占用";
     cause_handlers_slow: "all slots are busy, and the handlers are slow", "槽位全部占用，且处理器较慢";
     cause_store_slow: "the store is slow", "存储响应慢";
@@ -306,6 +309,27 @@ texts! {
     skip_next: "Skip next", "跳过下一次";
     stopped: "stopped", "已停止";
     times: "Times", "时间";
+    at_once: "at once", "个同时运行";
+    change_limits: "Change the limits…", "更改限制…";
+    done_limit: "The limits are set, for all processes.", "已设置限制，对所有进程生效。";
+    done_unlimit: "The limits that the runners declare count again.", "已恢复执行器声明的限制。";
+    each_group: "Of each group", "每个分组";
+    group: "Group", "分组";
+    groups_not_counted: "The limits of groups are not counted: jobs of full groups start later.", "未计入分组限制：分组已满的任务会更晚开始。";
+    limits: "Limits", "限制";
+    limits_note: "For all processes, in place of the limits that the runners declare. An empty field is no limit.", "对所有进程生效，取代执行器声明的限制；留空表示不限制。";
+    next_start: "next start", "下次启动";
+    no_group_waits: "No job of a group waits.", "没有分组任务在等待。";
+    of_the_first: "Of the first", "仅统计最早的";
+    oldest_due: "Oldest due", "最早到期";
+    opens: "opens", "恢复于";
+    rate: "Rate", "启动速率";
+    ready_jobs: "ready jobs", "个就绪任务";
+    set_by_operator: "set by an operator", "由操作员设置";
+    set_limits: "Set", "设置";
+    throttled: "throttled", "已限流";
+    use_declared: "Use the declared limits", "恢复声明的限制";
+    waiting_groups: "Groups that wait longest", "等待最久的分组";
     window: "Time window", "时间范围";
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Backend, Due, DurationExt, Histogram, JobId, QueueName, Verdict};
+use dq_core::{Backend, Due, DurationExt, Flow, Histogram, JobId, Operation, QueueName, Verdict};
 use dq_ops::{Actor, Role, ScheduleRequest, Session};
 use serde_json::{Value, json};
 
@@ -26,6 +26,7 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
     }
     fixture.claim("EXPORT", "worker-2").await;
     fixture.schedule("NIGHTLY_REPORT", "report", "{}", Due::After(9.hours())).await;
+    add_limited_queues(fixture).await;
     let admin = admin(fixture);
     admin.pause(&QueueName::new("NIGHTLY_REPORT").unwrap()).await.unwrap();
     for (name, definition) in [
@@ -53,6 +54,8 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
         served("EXPORT", 6, 6, 0),
         served("WEBHOOK_RETRY", 0, 8, 0),
         served("TRIAL_ENDS", 0, 2, 0),
+        served("IMPORT_ROW", 5, 8, 0),
+        served("SEND_SMS", 0, 8, 0),
     ];
     announce(fixture, "worker-2", &queues).await;
     ended
@@ -144,6 +147,35 @@ async fn add_waiting_jobs(fixture: &Fixture, queue: &str, key: &str, count: u64,
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         request.headers.insert("traceparent".to_owned(), trace.to_owned());
         admin(fixture).schedule(&QueueName::new(queue).unwrap(), request).await.unwrap();
+    }
+}
+
+/// A queue with groups that wait, one with a full limit and an operator's, and a throttled one.
+async fn add_limited_queues(fixture: &Fixture) {
+    let rate = |text: &str| Flow::UNLIMITED.rate(text.parse().unwrap());
+    let declare = async |queue: &str, flow: Flow| {
+        let queue = &QueueName::new(queue).unwrap();
+        fixture.store.operate(Operation::DeclareFlow { queue, flow }).await.unwrap();
+    };
+    declare("IMPORT_ROW", rate("10/1m burst 5").max_running(8).group_max_running(2)).await;
+    declare("EXPORT", Flow::UNLIMITED.max_running(4)).await;
+    declare("SEND_SMS", rate("10/1s")).await;
+    let change = serde_json::from_value(json!({"max_running": 6})).unwrap();
+    admin(fixture).limit(&QueueName::new("EXPORT").unwrap(), change).await.unwrap();
+    for (group, rows) in [("tenant-42", 40), ("tenant-7", 9), ("tenant-1001", 3)] {
+        for row in 0..rows {
+            let mut request = ScheduleRequest::new(json!({"row": row}).to_string());
+            request.group = Some(group.to_owned());
+            admin(fixture).schedule(&QueueName::new("IMPORT_ROW").unwrap(), request).await.unwrap();
+        }
+        fixture.clock.advance(300.millis());
+    }
+    fixture.claim("IMPORT_ROW", "worker-2").await;
+    for number in 0..20 {
+        fixture.schedule("SEND_SMS", &format!("sms-{number}"), "{}", Due::NOW).await;
+    }
+    for job in fixture.claim("SEND_SMS", "worker-2").await {
+        fixture.settle(&job, Verdict::Throttle(Due::After(5.minutes()))).await;
     }
 }
 

@@ -61,9 +61,9 @@ fn main() {
     assert_eq!(settings.lease, Some(Duration::from_secs(86_400)));
     assert_eq!(settings.concurrency, Some(8));
     assert_eq!(settings.priority, Some(Priority::High));
-    assert_eq!(settings.reserve, Some(4));
-    assert_eq!(settings.max_running, Some(3));
-    assert_eq!(settings.rate, Some("10/1s burst 20".parse().unwrap()));
+    assert_eq!(settings.reserve, Some(4.into()));
+    assert_eq!(settings.max_running, Some(3.into()));
+    assert_eq!(settings.rate, Some("10/1s burst 20".parse::<dq::Rate>().unwrap().into()));
     assert_eq!(settings.max_losses, Some(1));
     let backoff = Backoff {
         initial: Duration::from_millis(500),

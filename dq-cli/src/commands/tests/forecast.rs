@@ -42,7 +42,7 @@ fn the_forecast_and_a_simulation_are_printed() {
     fixture.expect(
         &[&line[..], &["--concurrency", "1", "--run-time", "MAIL=1m"]].concat(),
         "2027-01-31T10:00:00.000Z to 2027-01-31T12:00:00.000Z\n\
-         QUEUE  SLOTS  JOBS  SKIPPED  P50 LATE  P99 LATE  MAX LATE  BACKLOG  DRAINED\n\
+         QUEUE  SLOTS  JOBS  SKIPPED  P50 LATE  P99 LATE  MAX LATE  BACKLOG  DRAINED                   LIMITS\n\
          MAIL       1    12        0     1 min     5 min     5 min        5  2027-01-31T10:35:00.000Z\n",
     );
     let json = [&line[..], &["--concurrency", "MAIL=1", "--run-time", "1m", "--json"]].concat();
@@ -51,4 +51,22 @@ fn the_forecast_and_a_simulation_are_printed() {
         let refused = fixture.run(&[&line[..], &wrong].concat());
         assert!(refused.ends_with("exit code 2\n"), "{refused}");
     }
+}
+
+#[test]
+fn limits_are_shown_where_they_are_counted() {
+    let fixture = Fixture::new();
+    for _ in 0..3 {
+        fixture.run(&["enqueue", "MAIL", "--due", "30m"]);
+    }
+    fixture.run(&["limit", "MAIL", "--rate", "1/1m"]);
+    let simulate = ["simulate", "--concurrency", "9", "--run-time", "1s"];
+    let played = fixture.run(&simulate);
+    let limits = "2  2027-01-31T10:32:00.000Z  1/1m (set by an operator)\n";
+    assert!(played.ends_with(limits), "{played}");
+    let said = fixture.run(&["limit", "MAIL", "--group-max-running", "2"]);
+    assert!(said.starts_with("MAIL: 2 of a group at once"), "{said}");
+    let note = "# MAIL: the limit of groups is not counted; `dq simulate` counts it\n";
+    let forecast = fixture.run(&["forecast"]);
+    assert!(forecast.contains(note), "{forecast}");
 }

@@ -64,7 +64,7 @@ fn a_queue_is_limited_and_the_limits_are_removed() {
     limit(&["--clear"], "no limit");
     limit(&["--clear"], "no limit, as before");
     let json = fixture.run(&["limit", "MAIL", "--rate", "100/1m burst 5", "--json"]);
-    let limits = r#""limits":{"group_max_running":null,"max_running":null,"opens_at":null,"overridden":true,"rate":"100/1m burst 5"}"#;
+    let limits = r#""limits":{"group_max_running":null,"max_running":null,"opens_at":null,"overridden":true,"rate":"100/1m burst 5","throttled":false}"#;
     assert!(json.contains(limits), "{json}");
     for (arguments, problem) in [
         (&["--max-running", "0"][..], "to stop the queue, use `dq pause`"),
