@@ -1,8 +1,9 @@
 //! Limits of queues: how many of its jobs run at once, and how fast they start. The scripts keep them
 //! (`scripts/library/gate.lua`).
 //!
-//! A limit is text, `max_running;interval;burst;rate`, each part empty if it is missing. The interval,
-//! in microseconds, and the burst are for the scripts; the rate is written as in settings.
+//! A limit is text, `max_running;interval;burst;rate`, each part empty if it is missing; and
+//! `;group_max_running` if there is one. The interval, in microseconds, and the burst are for the scripts;
+//! the rate is written as in settings.
 
 use dq_core::machine::Gate;
 use dq_core::{Due, Error, ErrorKind, Flow, QueueFlow, QueueName, RateState, Result, Timestamp};
@@ -32,7 +33,7 @@ impl RedisBackend {
             }
             let first = partitions.shard(0);
             let mut call = self.scripts.limit.on(partitions.all.iter().map(|one| &**one));
-            call.arg(&first.channel).arg(field).arg(&text);
+            call.arg(&first.channel).arg(field).arg(&text).arg("");
             let reply = self.run_on(first, call).await?;
             reply.map(|reply| reply::count(&reply)).transpose()
         })?;
@@ -61,26 +62,35 @@ fn unlimitable(queue: &QueueName) -> Error {
         ErrorKind::Unsupported,
         format!(
             "queue {queue} has several shards in a cluster, which cannot count their running jobs \
-             together, so it cannot have `max_running` or `rate`"
+             together, so it cannot have `max_running`, `group_max_running` or `rate`"
         ),
     )
-    .remedy("set its `shards` to 1, or remove `max_running` and `rate`")
+    .remedy("set its `shards` to 1, or remove `max_running`, `group_max_running` and `rate`")
 }
 
 fn encode(flow: Flow) -> String {
     let max = flow.max_running.map(|max| max.to_string()).unwrap_or_default();
-    match flow.rate {
+    let mut text = match flow.rate {
         Some(rate) => {
             format!("{max};{};{};{rate}", rate.interval().as_micros(), rate.max_burst())
         }
         None => format!("{max};;;"),
+    };
+    if let Some(max) = flow.group_max_running {
+        text.push_str(&format!(";{max}"));
     }
+    text
 }
 
 fn decode(text: &str) -> Option<Flow> {
-    let parts: Vec<&str> = text.splitn(4, ';').collect();
-    let [max, _interval, _burst, rate] = parts[..] else { return None };
+    let parts: Vec<&str> = text.split(';').collect();
+    let [max, _interval, _burst, rate, group_max @ ..] = &parts[..] else { return None };
     let mut flow = Flow::UNLIMITED;
+    flow.group_max_running = match group_max {
+        [] => None,
+        [max] => Some(max.parse().ok()?),
+        _ => return None,
+    };
     if !max.is_empty() {
         flow.max_running = Some(max.parse().ok()?);
     }
@@ -127,11 +137,13 @@ mod tests {
             (Flow::UNLIMITED.max_running(3), "3;;;"),
             (Flow::UNLIMITED.rate(rate), ";100000;20;10/1s burst 20"),
             (Flow::UNLIMITED.max_running(3).rate(rate), "3;100000;20;10/1s burst 20"),
+            (Flow::UNLIMITED.group_max_running(2), ";;;;2"),
+            (Flow::UNLIMITED.group_max_running(2).rate(rate), ";100000;20;10/1s burst 20;2"),
         ] {
             assert_eq!(encode(flow), text);
             assert_eq!(decode(text), Some(flow));
         }
-        dq_testkit::fuzz::check_text("limits", &["3;100000;20;10/1s burst 20"], |text| {
+        dq_testkit::fuzz::check_text("limits", &["3;100000;20;10/1s burst 20;2"], |text| {
             decode(text).is_some()
         });
     }

@@ -1,5 +1,35 @@
 -- Claims from a queue with limits, and the line of the claimers that wait for room in one.
 
+-- Returns parked jobs that may have room, and counts leases that have ended. `running` is the number of
+-- leases.
+local function return_parked(partitions, gate, running)
+  local groups = open_groups(partitions[1])
+  if gate.group_max then
+    for _, partition in ipairs(partitions) do
+      open_groups(partition).count_ended(partition.expired or {})
+      if not has_groups(partition) then
+        -- Another program has removed the mark.
+        mark_gate(partition, gate.limits)
+      end
+    end
+    if groups.count('') > running then
+      groups.recount(partitions)
+    end
+  end
+  if gate.returning then
+    groups.return_all(partitions, gate.returning, gate.group_max)
+    for _, partition in ipairs(partitions) do
+      mark_gate(partition, gate.limits)
+    end
+  end
+  if gate.group_max then
+    groups.return_marked(partitions, gate.group_max)
+  end
+end
+
+-- Maximum number of due jobs that a claim reads at once to park some.
+local MAX_EXAMINED = 100
+
 -- The gate of a queue with these partitions, for a claim; nil for most queues. Its functions are inside,
 -- as those of read_gate.
 local function open_gate(partitions, is_peek)
@@ -14,6 +44,9 @@ local function open_gate(partitions, is_peek)
   for _, partition in ipairs(partitions) do
     -- A partition that cannot be served may hold any number of leases.
     running = running + (partition.refusal and math.huge or redis.call('ZCARD', partition.lease))
+  end
+  if running < math.huge and (gate.group_max or has_groups(partitions[1])) then
+    return_parked(partitions, gate, running)
   end
   -- Subtracted from when a claimer was last seen, so that this is less than any time of joining.
   local LONG_AGO = 2 ^ 52
@@ -60,7 +93,69 @@ local function open_gate(partitions, is_peek)
   function gate.allowed(max, starting)
     local free = gate.room(running)
     -- A queue that is only throttled has no limit: jobs may wait in the runner.
-    return math.min(free, max, (gate.max or gate.interval) and starting or max)
+    return math.min(free, max, (gate.max or gate.interval or gate.group_max) and starting or max)
+  end
+
+  -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
+  -- full. Returns how many of them are in each partition, where they are then the first ones.
+  function gate.admit(max)
+    local share, found, next_at, counts, parked, admitted = {}, {}, {}, {}, 0, 0
+    local function read_more(i)
+      local limit = parked > 0 and MAX_EXAMINED or math.min(MAX_EXAMINED, max - admitted)
+      found[i], next_at[i] = redis.call(
+        'ZRANGEBYSCORE', partitions[i].due, '-inf', now_text, 'WITHSCORES', 'LIMIT', share[i], limit), 1
+    end
+    local function first_partition()
+      local first
+      for i = 1, #partitions do
+        if found[i] and next_at[i] > #found[i] and #found[i] > 0 then
+          read_more(i)
+        end
+        local handle, due = found[i] and found[i][next_at[i]], found[i] and tonumber(found[i][next_at[i] + 1])
+        if handle and (not first or due < first.due or due == first.due and precedes(handle, first.handle)) then
+          first = { i = i, handle = handle, due = due }
+        end
+      end
+      return first
+    end
+    for i, partition in ipairs(partitions) do
+      share[i] = 0
+      if max > 0 and not is_peek and not partition.paused then
+        read_more(i)
+      end
+    end
+    while admitted < max and parked < MAX_PARKED do
+      local first = first_partition()
+      if not first then
+        break
+      end
+      local partition = partitions[first.i]
+      local groups = open_groups(partition)
+      local group = groups.of(redis.call('HGET', partition.job, first.handle))
+      if group and not counts[group] then
+        counts[group] = groups.count(group)
+      end
+      next_at[first.i] = next_at[first.i] + 2
+      if group and counts[group] >= gate.group_max then
+        groups.park(group, score_time(first.due), first.handle)
+        parked = parked + 1
+      else
+        if group then
+          counts[group] = counts[group] + 1
+        end
+        share[first.i], admitted = share[first.i] + 1, admitted + 1
+      end
+    end
+    return share
+  end
+
+  -- Counts the leases in a partition's reply.
+  function gate.note_begun(partition, reply)
+    local begun = {}
+    for i = 4, #reply, 4 do
+      begun[#begun + 1], begun[#begun + 2] = reply[i], reply[i + 2]
+    end
+    open_groups(partition).count_begun(begun)
   end
 
   -- Counts jobs that the claim has started. If no more may start, sets when it has to come again
@@ -72,9 +167,12 @@ local function open_gate(partitions, is_peek)
       leave_line()
     end
     running = running + started
-    gate.note_running(running)
+    if running < math.huge then
+      gate.note_running(running)
+    end
     local free, opens_at = gate.room(running)
-    if free > 0 and not gate.has_line then
+    local has_parked = gate.group_max and redis.call('ZCARD', partitions[1].groups) > 0
+    if free > 0 and not gate.has_line and not has_parked then
       return
     end
     local dues, next_due = {}, math.huge
@@ -86,12 +184,16 @@ local function open_gate(partitions, is_peek)
     end
     local is_due = next_due <= now
     if free > 0 then
+      if has_parked and not is_peek then
+        -- It found no room in the group of a due job.
+        join_or_renew(wants_more)
+      end
       if is_due and not is_peek then
         gate.call_next(now)
       end
       return
     end
-    local position = join_or_renew(wants_more and is_due) or 0
+    local position = join_or_renew(wants_more and (is_due or has_parked)) or 0
     for i, partition in ipairs(partitions) do
       if dues[i] and not partition.has_more_expired then
         local lease_end = earliest(partition.lease) or math.huge
