@@ -5,7 +5,10 @@
 //! `;group_max_running` if there is one. The interval, in microseconds, and the burst are for the scripts;
 //! the rate is written as in settings.
 
+use std::collections::HashMap;
+
 use dq_core::machine::Gate;
+use dq_core::sync::lock;
 use dq_core::{Due, Error, ErrorKind, Flow, QueueFlow, QueueName, RateState, Result, Timestamp};
 
 use crate::args::due_arg;
@@ -15,13 +18,54 @@ use crate::resize::retry_if_closed;
 use crate::script::Call;
 use crate::store::RedisBackend;
 
+/// The limits that this process has declared last.
+#[derive(Debug, Default)]
+pub(crate) struct Declarations {
+    limits: HashMap<QueueName, Flow>,
+    /// The connection on which the server has them.
+    connection: Option<u64>,
+}
+
 impl RedisBackend {
+    /// Returns 1 if that changed anything, else 0.
+    pub(crate) async fn declare_flow(&self, queue: &QueueName, flow: Flow) -> Result<u64> {
+        let changed = self.set_flow(queue, "declared", Some(flow), false).await?;
+        let limits = &mut lock(&self.declarations).limits;
+        match flow.is_limited() {
+            true => limits.insert(queue.clone(), flow),
+            false => limits.remove(queue),
+        };
+        Ok(changed)
+    }
+
+    /// Declares limits again of which the server has no declaration, after `FLUSHALL` or a failover. Keeps
+    /// later declarations of other processes.
+    pub(crate) async fn restore_limits(&self, are_lost: bool) -> Result<()> {
+        let connection = self.link.connections();
+        let limits = {
+            let mut declarations = lock(&self.declarations);
+            declarations.connection = declarations.connection.filter(|_| !are_lost);
+            if declarations.connection == Some(connection) {
+                return Ok(());
+            }
+            declarations.limits.clone()
+        };
+        for (queue, flow) in limits {
+            if self.set_flow(&queue, "declared", Some(flow), true).await? > 0 {
+                tracing::warn!(%queue, %flow, "Redis: the server had lost the limits of the queue");
+            }
+        }
+        lock(&self.declarations).connection = Some(connection);
+        Ok(())
+    }
+
     /// `field` is `declared` or `overriding`. Returns 1 if that changed anything, else 0.
     pub(crate) async fn set_flow(
         &self,
         queue: &QueueName,
         field: &str,
         flow: Option<Flow>,
+        only_if_lost: bool,
     ) -> Result<u64> {
         let is_limited = flow.is_some_and(|flow| flow.is_limited());
         let text = flow.map(encode).unwrap_or_default();
@@ -33,7 +77,7 @@ impl RedisBackend {
             }
             let first = partitions.shard(0);
             let mut call = self.scripts.limit.on(partitions.all.iter().map(|one| &**one));
-            call.arg(&first.channel).arg(field).arg(&text).arg("");
+            call.arg(&first.channel).arg(field).arg(&text).arg(if only_if_lost { "lost" } else { "" });
             let reply = self.run_on(first, call).await?;
             reply.map(|reply| reply::count(&reply)).transpose()
         })?;

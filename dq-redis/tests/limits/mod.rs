@@ -1,6 +1,8 @@
 //! Limits of queues: who is woken, and what happens to damaged limits. The behaviour suite tests the
 //! rest.
 
+mod groups;
+mod lost;
 mod runners;
 
 use std::cmp::Ordering::{Equal, Greater, Less};

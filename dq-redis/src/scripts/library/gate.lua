@@ -13,7 +13,7 @@ local function group_limit(limits)
 end
 
 -- The queue's gate; nil if it never had one. Fails before anything is written if a key of it has
--- another type. Only claims (`is_claim`) look at the line of a queue that is not full.
+-- another type. Only claims (`is_claim`) look at the line of a queue that is not full and has no groups.
 local function read_gate(partition, is_claim)
   if not partition.flow then
     return nil
@@ -35,12 +35,13 @@ local function read_gate(partition, is_claim)
   end
   local rate, full_by = tonumber(stored[3] or 0) or 0, tonumber(stored[5] or 0) or 0
   local closed_until = tonumber(stored[4] or 0) or 0
-  local has_line = (is_claim or full_by > 0) and redis.call('ZCARD', line) > 0
+  local group_max = group_limit(limits)
+  local has_line = (is_claim or full_by > 0 or group_max) and redis.call('ZCARD', line) > 0
   local gate = {
-    max = max, interval = interval, line = line, has_line = has_line, limits = limits,
-    group_max = group_limit(limits), returning = stored[6],
+    max = max, interval = interval, group_max = group_max, limits = limits, returning = stored[6],
+    line = line, has_line = has_line, is_closed = closed_until > now,
   }
-  if gate.group_max then
+  if group_max then
     redis.call('ZCARD', partition.groups)
   end
 
@@ -111,7 +112,7 @@ local function read_gate(partition, is_claim)
 
   -- Calls a claimer if the queue or a group was full before these leases ended, and is not any more.
   function gate.note_ended(handles)
-    local was_full, groups = full_by > 0, gate.group_max and open_groups(partition)
+    local was_full, groups = full_by > 0, group_max and open_groups(partition)
     local has_room = groups and groups.count_ended(handles)
     if was_full then
       gate.note_running((max or 0) + full_by - 1 - #handles)
@@ -153,4 +154,17 @@ local function close_until(partition, time)
   mark_gate(partition, stored[2] or stored[1] or UNLIMITED)
   local latest = math.max(time, tonumber(stored[3] or 0) or 0)
   redis.call('HSET', partition.flow, 'closed_until', string.format('%.0f', latest))
+end
+
+-- Deletes the gate of an empty queue that has had limits, and has none any more.
+local function forget_gate(partition)
+  local gate = read_gate(partition)
+  if not gate or gate.limits ~= UNLIMITED or gate.is_closed or gate.returning then
+    return
+  end
+  redis.call('HDEL', partition.flow, 'declared', 'overriding', 'rate', 'closed_until', 'full_by')
+  redis.call('ZREMRANGEBYRANK', partition.line, 0, -1)
+  if partition.format == '2/1/1' or partition.format == '3/1/1' then
+    redis.call('HDEL', partition.meta, 'format')
+  end
 end
