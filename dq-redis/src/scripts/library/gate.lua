@@ -156,13 +156,14 @@ local function close_until(partition, time)
   redis.call('HSET', partition.flow, 'closed_until', string.format('%.0f', latest))
 end
 
--- Deletes the gate of an empty queue that has had limits, and has none any more.
+-- Deletes the gate of an empty queue that has had limits, and has none any more, not even as an override.
 local function forget_gate(partition)
   local gate = read_gate(partition)
-  if not gate or gate.limits ~= UNLIMITED or gate.is_closed or gate.returning then
+  local is_kept = not gate or gate.limits ~= UNLIMITED or gate.is_closed or gate.returning
+  if is_kept or redis.call('HGET', partition.flow, 'overriding') then
     return
   end
-  redis.call('HDEL', partition.flow, 'declared', 'overriding', 'rate', 'closed_until', 'full_by')
+  redis.call('HDEL', partition.flow, 'declared', 'rate', 'closed_until', 'full_by')
   redis.call('ZREMRANGEBYRANK', partition.line, 0, -1)
   if partition.format == '2/1/1' or partition.format == '3/1/1' then
     redis.call('HDEL', partition.meta, 'format')
