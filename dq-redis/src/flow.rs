@@ -77,7 +77,11 @@ impl RedisBackend {
             }
             let first = partitions.shard(0);
             let mut call = self.scripts.limit.on(partitions.all.iter().map(|one| &**one));
-            call.arg(&first.channel).arg(field).arg(&text).arg(if only_if_lost { "lost" } else { "" });
+            call.arg(&first.channel).arg(field).arg(&text).arg(if only_if_lost {
+                "lost"
+            } else {
+                ""
+            });
             let reply = self.run_on(first, call).await?;
             reply.map(|reply| reply::count(&reply)).transpose()
         })?;

@@ -60,7 +60,10 @@ async fn an_expired_lease_returns_the_lines_first_and_wakes_one_waiting_claimer(
         assert!(claim_as(&backend, worker, &queues, 1).await.jobs.is_empty(), "{worker}");
     }
     assert_eq!(parked(&redis), 2);
-    assert!(was_woken(&redis, &mut first).await && was_woken(&redis, &mut second).await, "new jobs");
+    assert!(
+        was_woken(&redis, &mut first).await && was_woken(&redis, &mut second).await,
+        "new jobs"
+    );
 
     end_lease(&redis);
     assert_eq!(stats(&backend, "q").await.ready, 3, "any call ends expired leases");

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dq_core::{
-    Backend, ErrorKind, Flow, LeasedJob, NewJob, Operation, QueueName, Verdict,
-};
+use dq_core::{Backend, ErrorKind, Flow, LeasedJob, NewJob, Operation, QueueName, Verdict};
 use dq_testkit::fixture::assert_error;
 use tokio::task::JoinSet;
 

@@ -27,9 +27,6 @@ local function return_parked(partitions, gate, running)
   end
 end
 
--- Maximum number of due jobs that a claim reads at once to park some.
-local MAX_EXAMINED = 100
-
 -- The gate of a queue with these partitions, for a claim; nil for most queues. Its functions are inside,
 -- as those of read_gate.
 local function open_gate(partitions, is_peek)
@@ -45,8 +42,11 @@ local function open_gate(partitions, is_peek)
     -- A partition that cannot be served may hold any number of leases.
     running = running + (partition.refusal and math.huge or redis.call('ZCARD', partition.lease))
   end
+  -- How many leases of groups are counted, and for '' of all.
+  local counts = {}
   if running < math.huge and (gate.group_max or has_groups(partitions[1])) then
     return_parked(partitions, gate, running)
+    open_groups(partitions[1]).read_counts(counts, { '' })
   end
   -- Subtracted from when a claimer was last seen, so that this is less than any time of joining.
   local LONG_AGO = 2 ^ 52
@@ -99,51 +99,74 @@ local function open_gate(partitions, is_peek)
   -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
   -- full. Returns how many of them are in each partition, where they are then the first ones.
   function gate.admit(max)
-    local share, found, next_at, counts, parked, admitted = {}, {}, {}, {}, 0, 0
+    local share, entries, next_at, started, parked, admitted = {}, {}, {}, {}, 0, 0
     local function read_more(i)
-      local limit = parked > 0 and MAX_EXAMINED or math.min(MAX_EXAMINED, max - admitted)
-      found[i], next_at[i] = redis.call(
-        'ZRANGEBYSCORE', partitions[i].due, '-inf', now_text, 'WITHSCORES', 'LIMIT', share[i], limit), 1
+      local partition, groups = partitions[i], open_groups(partitions[i])
+      local limit = partition.large and 8 or parked > 0 and 100 or math.min(100, max - admitted)
+      local found, handles, unknown = redis.call(
+        'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', share[i], limit), {}, {}
+      entries[i], next_at[i] = found, 1
+      if #found == 0 then
+        return
+      end
+      for n = 1, #found / 2 do
+        handles[n] = found[2 * n - 1]
+      end
+      for n, record in ipairs(redis.call('HMGET', partition.job, unpack(handles))) do
+        local group = groups.of(record)
+        if group then
+          partition.group_of[handles[n]] = group
+          if not counts[group] then
+            counts[group] = 0
+            unknown[#unknown + 1] = group
+          end
+        end
+      end
+      groups.read_counts(counts, unknown)
     end
+    -- The partition with the first entry that has not been looked at.
     local function first_partition()
-      local first
-      for i = 1, #partitions do
-        if found[i] and next_at[i] > #found[i] and #found[i] > 0 then
+      if #partitions == 1 and next_at[1] and next_at[1] < #entries[1] then
+        return 1
+      end
+      local first, first_due
+      for i, found in pairs(entries) do
+        if #found > 0 and next_at[i] > #found then
           read_more(i)
         end
-        local handle, due = found[i] and found[i][next_at[i]], found[i] and tonumber(found[i][next_at[i] + 1])
-        if handle and (not first or due < first.due or due == first.due and precedes(handle, first.handle)) then
-          first = { i = i, handle = handle, due = due }
+        local handle, due = entries[i][next_at[i]], tonumber(entries[i][next_at[i] + 1])
+        if handle and (not first or due < first_due
+          or due == first_due and precedes(handle, entries[first][next_at[first]]))
+        then
+          first, first_due = i, due
         end
       end
       return first
     end
     for i, partition in ipairs(partitions) do
-      share[i] = 0
+      -- The groups of its first due jobs by handle.
+      share[i], partition.group_of = 0, {}
       if max > 0 and not is_peek and not partition.paused then
         read_more(i)
       end
     end
     while admitted < max and parked < MAX_PARKED do
-      local first = first_partition()
-      if not first then
+      local i = first_partition()
+      if not i then
         break
       end
-      local partition = partitions[first.i]
-      local groups = open_groups(partition)
-      local group = groups.of(redis.call('HGET', partition.job, first.handle))
-      if group and not counts[group] then
-        counts[group] = groups.count(group)
-      end
-      next_at[first.i] = next_at[first.i] + 2
-      if group and counts[group] >= gate.group_max then
-        groups.park(group, score_time(first.due), first.handle)
+      local handle, due = entries[i][next_at[i]], entries[i][next_at[i] + 1]
+      local group = partitions[i].group_of[handle]
+      next_at[i] = next_at[i] + 2
+      local running_of_group = group and counts[group] + (started[group] or 0)
+      if group and running_of_group >= gate.group_max then
+        open_groups(partitions[i]).park(group, score_time(due), handle)
         parked = parked + 1
       else
         if group then
-          counts[group] = counts[group] + 1
+          started[group] = (started[group] or 0) + 1
         end
-        share[first.i], admitted = share[first.i] + 1, admitted + 1
+        share[i], admitted = share[i] + 1, admitted + 1
       end
     end
     return share
@@ -151,11 +174,14 @@ local function open_gate(partitions, is_peek)
 
   -- Counts the leases in a partition's reply.
   function gate.note_begun(partition, reply)
-    local begun = {}
+    local begun, n = {}, 0
     for i = 4, #reply, 4 do
-      begun[#begun + 1], begun[#begun + 2] = reply[i], reply[i + 2]
+      begun[n + 1], begun[n + 2] = reply[i], partition.group_of[reply[i]] or ''
+      n = n + 2
     end
-    open_groups(partition).count_begun(begun)
+    if n > 0 then
+      open_groups(partition).count_begun(begun, counts)
+    end
   end
 
   -- Counts jobs that the claim has started. If no more may start, sets when it has to come again

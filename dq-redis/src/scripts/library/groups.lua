@@ -5,6 +5,8 @@
 -- Maximum number of jobs that a claim parks, as in dq_core::machine, and that it returns.
 local MAX_PARKED = 1000
 
+local QUOTE = string.byte('"')
+
 -- The functions for a partition's groups. Few queues limit groups, so they are inside, as those of
 -- read_gate.
 local function open_groups(partition)
@@ -18,34 +20,33 @@ local function open_groups(partition)
   local ENTRY_BYTES = 1 + 8 + HANDLE_BYTES + 2
   local shard = struct.pack('>I2', tonumber(string.match(partition.due, '^{[^}#]*#%d+%.(%d+)}') or 0))
 
-  local function read_group(record)
-    local flags, at = string.byte(record, RECORD_BYTES), RECORD_BYTES + 1
+  local byte, find, substring = string.byte, string.find, string.sub
+
+  -- The group in a record, escaped as there; nil if it has none, or if the record is missing or damaged.
+  function groups.of(record)
+    local flags, at = record and byte(record, RECORD_BYTES) or 0, RECORD_BYTES + 1
+    if flags % 8 < 4 then
+      return nil
+    end
     if flags % 2 == 1 then
-      at = at + 1 + string.byte(record, at)
+      at = at + 1 + (byte(record, at) or 0)
     end
     if flags % 4 >= 2 then
       at = at + 4
     end
-    local headers = string.sub(record, at + 4, at + 3 + struct.unpack('>I4', record, at))
+    -- Most jobs have no header before it, and a name without escapes.
+    local first = string.match(record, '^{"dq%-group":"([^"\\]*)"', at + 4)
+    if first or #record < at + 3 then
+      return first
+    end
+    local headers = substring(record, at + 4, at + 3 + struct.unpack('>I4', record, at))
     -- The headers are JSON without spaces. Elsewhere in them these quotes would be escaped.
-    local _, before = string.find(headers, '"dq-group":"', 1, true)
-    local stop, char = before, nil
-    while stop do
-      stop, _, char = string.find(headers, '(["\\])', stop + 1)
-      if char == '"' then
-        return string.sub(headers, before + 1, stop - 1)
-      end
-      stop = stop and stop + 1
+    local _, before = find(headers, '"dq-group":"', 1, true)
+    local stop = before and find(headers, '["\\]', before + 1)
+    while stop and byte(headers, stop) ~= QUOTE do
+      stop = find(headers, '["\\]', stop + 2)
     end
-  end
-
-  -- The group in a record, escaped as there; nil if it has none, or if the record is missing or damaged.
-  function groups.of(record)
-    if not record or #record < RECORD_BYTES or string.byte(record, RECORD_BYTES) % 8 < 4 then
-      return nil
-    end
-    local is_readable, group = pcall(read_group, record)
-    return is_readable and group or nil
+    return stop and substring(headers, before + 1, stop - 1)
   end
 
   local function first_parked(group, count)
@@ -93,11 +94,13 @@ local function open_groups(partition)
     end
   end
 
-  -- Parks those of new entries of `due` (due time, handle, …) whose groups have a line: runners are not
-  -- told of them. The mark lets one start that precedes others.
+  -- Parks due jobs among new entries of `due` (due time, handle, …) whose groups have a line: runners are
+  -- not told of them. The mark lets one start that precedes others.
   function groups.join_lines(entries)
     for i = 1, redis.call('ZCARD', key) > 0 and #entries or 0, 2 do
-      local due, handle = tonumber(entries[i]), entries[i + 1]
+      -- The call may have moved the job again.
+      local handle = entries[i + 1]
+      local due = tonumber(redis.call('ZSCORE', partition.due, handle) or math.huge)
       local group = due <= now and groups.of(redis.call('HGET', partition.job, handle))
       if group and mark(group) then
         groups.park(group, due, handle)
@@ -105,58 +108,80 @@ local function open_groups(partition)
     end
   end
 
-  -- The number of counted leases: of a group, or for '' of all.
-  function groups.count(group)
-    return tonumber(redis.call('HGET', flow, 'n' .. group) or 0) or 0
+  -- Adds to `counts` how many leases of these groups are counted, and for '' of all.
+  function groups.read_counts(counts, names)
+    if #names > 0 then
+      local fields = {}
+      for i, name in ipairs(names) do
+        fields[i] = 'n' .. name
+      end
+      for i, count in ipairs(redis.call('HMGET', flow, unpack(fields))) do
+        counts[names[i]] = tonumber(count or 0) or 0
+      end
+    end
+    return counts
   end
 
-  local function add_counts(by_group)
-    local counts, removed = {}, {}
-    for group, change in pairs(by_group) do
-      local count = groups.count(group) + change
+  function groups.count(group)
+    return groups.read_counts({}, { group })[group]
+  end
+
+  -- Writes the counts after these changes. `counts` has those before, and gets the new ones.
+  local function write_counts(changes, counts)
+    local stored, removed = {}, {}
+    for group, change in pairs(changes) do
+      local count = math.max(0, counts[group] + change)
+      counts[group] = count
       if count > 0 then
-        counts[#counts + 1], counts[#counts + 2] = 'n' .. group, string.format('%.0f', count)
+        local n = #stored
+        stored[n + 1], stored[n + 2] = 'n' .. group, count .. ''
       else
         removed[#removed + 1] = 'n' .. group
       end
     end
-    send('HSET', flow, counts)
+    send('HSET', flow, stored)
     send('HDEL', flow, removed)
   end
 
-  -- Adds to the number of leases of a group, '' for a job without one, and of all.
-  local function add(by_group, group, change)
-    by_group[group] = (by_group[group] or 0) + change
-    by_group[''] = (by_group[''] or 0) + (group == '' and 0 or change)
-  end
-
-  -- Counts leases that have begun, at most 100. `begun` is handle, record, handle, record, ….
-  function groups.count_begun(begun)
-    local fields, by_group = {}, {}
+  -- Counts leases that have begun, at most 100: `begun` is handle, group or '', handle, …; `counts` has the
+  -- counts of their groups and of all.
+  function groups.count_begun(begun, counts)
+    local changes = {}
     for i = 1, #begun, 2 do
-      local group = groups.of(begun[i + 1]) or ''
-      fields[i], fields[i + 1] = 'h' .. begun[i] .. shard, group
-      add(by_group, group, 1)
+      local group = begun[i + 1]
+      begun[i] = 'h' .. begun[i] .. shard
+      if group ~= '' then
+        changes[group] = (changes[group] or 0) + 1
+      end
     end
-    send('HSET', flow, fields)
-    add_counts(by_group)
+    changes[''] = #begun / 2
+    send('HSET', flow, begun)
+    write_counts(changes, counts)
   end
 
   -- Counts leases that have ended, at most 100. Returns whether that makes room for a parked job.
   function groups.count_ended(handles)
-    local fields, by_group, has_room = {}, {}, false
+    if #handles == 0 then
+      return false
+    end
+    local fields, names, changes, has_room = {}, { '' }, { [''] = 0 }, false
     for i, handle in ipairs(handles) do
       fields[i] = 'h' .. handle .. shard
     end
-    for _, group in ipairs(#fields > 0 and redis.call('HMGET', flow, unpack(fields)) or {}) do
+    for _, group in ipairs(redis.call('HMGET', flow, unpack(fields))) do
       if group then
-        add(by_group, group, -1)
+        changes[''] = changes[''] - 1
+      end
+      if group and group ~= '' then
+        names[#names + 1] = not changes[group] and group or nil
+        changes[group] = (changes[group] or 0) - 1
       end
     end
-    send('HDEL', flow, fields)
-    add_counts(by_group)
-    for group in pairs(by_group) do
-      has_room = group ~= '' and mark(group) or has_room
+    redis.call('HDEL', flow, unpack(fields))
+    write_counts(changes, groups.read_counts({}, names))
+    local has_parked = redis.call('ZCARD', key) > 0
+    for i = 2, has_parked and #names or 0 do
+      has_room = mark(names[i]) or has_room
     end
     return has_room
   end
@@ -174,13 +199,20 @@ local function open_groups(partition)
         redis.call('HDEL', flow, stored[i])
       end
     end
+    -- A small hash is scanned for each field: this converts it to a table for good. See add_leases.
+    local long = string.rep('-', 65)
+    redis.call('HSET', flow, long, '')
+    redis.call('HDEL', flow, long)
+    local counts = { [''] = 0 }
     for _, counted in ipairs(partitions) do
       for _, handle in ipairs(redis.call('ZRANGE', counted.lease, 0, -1)) do
-        open_groups(counted).count_begun({ handle, redis.call('HGET', counted.job, handle) or '' })
+        local group = groups.of(redis.call('HGET', counted.job, handle)) or ''
+        counts[group] = counts[group] or 0
+        open_groups(counted).count_begun({ handle, group }, counts)
       end
     end
     for group, count in pairs(before) do
-      if group ~= '' and groups.count(group) < count then
+      if group ~= '' and (counts[group] or 0) < count then
         mark(group)
       end
     end
