@@ -212,6 +212,19 @@ async fn all_parked_jobs_return_when_there_is_no_limit_any_more() {
 }
 
 #[tokio::test]
+async fn parked_jobs_return_when_the_server_has_lost_the_limit() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 4).await;
+    assert_eq!(claim(&backend, 9).await, jobs[..1]);
+    redis.command(&["DEL", "{dq}:flow:q"]);
+    assert_eq!(claim(&backend, 9).await, jobs[1..]);
+    assert_eq!(claim(&backend, 9).await, []);
+    assert_eq!(redis.command(&["HGET", "{dq}:meta:q", "format"]).text(), "3/1/1");
+}
+
+#[tokio::test]
 async fn a_key_of_another_type_stops_its_queue_only() {
     let redis = Redis::start();
     let backend = open(&redis).await;

@@ -1,6 +1,6 @@
 -- Claims from a queue with limits, and the line of the claimers that wait for room in one.
 
--- Returns parked jobs that may have room, and counts leases that have ended. `running` is the number of
+-- Counts leases that have ended, and returns parked jobs that may have room. `running` is the number of
 -- leases.
 local function return_parked(partitions, gate, running)
   local groups = open_groups(partitions[1])
@@ -16,8 +16,9 @@ local function return_parked(partitions, gate, running)
       groups.recount(partitions)
     end
   end
-  if gate.returning then
-    groups.return_all(partitions, gate.returning, gate.group_max)
+  -- Without `returning`, the server has lost the limit.
+  if gate.returning or not gate.group_max then
+    groups.return_all(partitions, gate.returning or '', gate.group_max)
     for _, partition in ipairs(partitions) do
       mark_gate(partition, gate.limits)
     end
