@@ -170,7 +170,7 @@ async fn nothing_is_left_after_the_last_job_of_a_group() {
     let queue = queue("q");
     declare(&backend, &queue, at_most_of_a_group(1)).await;
     let jobs = store(&backend, "a", 3).await;
-    let running = claim_as(&backend, "w", &[queue.clone()], 9).await;
+    let running = claim_as(&backend, "w", std::slice::from_ref(&queue), 9).await;
     let by_id = |id: &JobId| JobRef::new(queue.clone(), *id);
     let cancelled = backend.cancel(&jobs[1..].iter().map(by_id).collect::<Vec<_>>()).await;
     assert_eq!(cancelled.unwrap(), [Cancelled::Cancelled; 2]);
