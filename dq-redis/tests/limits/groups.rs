@@ -212,6 +212,24 @@ async fn all_parked_jobs_return_when_there_is_no_limit_any_more() {
 }
 
 #[tokio::test]
+async fn room_in_a_group_of_one_queue_among_many_is_found() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    // More than a claim looks at without the index of queues.
+    let others = (0..20).map(|n| queue(&format!("q{n}")));
+    let queues: Vec<QueueName> = others.chain([queue("q")]).collect();
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 2).await;
+    let running = claim_as(&backend, "w", &queues, 9).await;
+    let full = claim_as(&backend, "w", &queues, 9).await;
+    let lease_end = Some(running.jobs[0].leased_until);
+    assert_eq!((full.jobs.len(), full.next_due), (0, lease_end), "the runner may sleep until then");
+    settle(&backend, &running.jobs[0], Verdict::Done).await;
+    let next = claim_as(&backend, "w", &queues, 9).await;
+    assert_eq!((next.jobs.len(), next.jobs[0].job.id), (1, jobs[1]));
+}
+
+#[tokio::test]
 async fn parked_jobs_return_when_the_server_has_lost_the_limit() {
     let redis = Redis::start();
     let backend = open(&redis).await;
