@@ -55,7 +55,6 @@ impl Backend for RedisBackend {
         // Jobs with equal due times are claimed by id: scheduling order only for one producer's
         // jobs.
         capabilities.fifo = false;
-        capabilities.groups = false;
         capabilities
     }
 

@@ -43,7 +43,7 @@ pub struct RedisConfig {
     /// `{prefix#shards.shard}`, and the server's user needs the same rights for them. A queue
     /// without an entry has the count that another process has set, or one shard.
     ///
-    /// In a cluster, a queue with several shards can have no limits (`max_running`, `rate`), because
+    /// In a cluster, a queue with several shards can have no limits (`max_running`, …), because
     /// no script sees all of its running jobs.
     ///
     /// The count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended

@@ -1,10 +1,14 @@
 //! Limits of queues: how many of its jobs run at once, and how fast they start. The scripts keep them
 //! (`scripts/library/gate.lua`).
 //!
-//! A limit is text, `max_running;interval;burst;rate`, each part empty if it is missing. The interval,
-//! in microseconds, and the burst are for the scripts; the rate is written as in settings.
+//! A limit is text, `max_running;interval;burst;rate`, each part empty if it is missing; and
+//! `;group_max_running` if there is one. The interval, in microseconds, and the burst are for the scripts;
+//! the rate is written as in settings.
+
+use std::collections::HashMap;
 
 use dq_core::machine::Gate;
+use dq_core::sync::lock;
 use dq_core::{Due, Error, ErrorKind, Flow, QueueFlow, QueueName, RateState, Result, Timestamp};
 
 use crate::args::due_arg;
@@ -14,13 +18,54 @@ use crate::resize::retry_if_closed;
 use crate::script::Call;
 use crate::store::RedisBackend;
 
+/// The limits that this process has declared last.
+#[derive(Debug, Default)]
+pub(crate) struct Declarations {
+    limits: HashMap<QueueName, Flow>,
+    /// The connection on which the server has them.
+    connection: Option<u64>,
+}
+
 impl RedisBackend {
+    /// Returns 1 if that changed anything, else 0.
+    pub(crate) async fn declare_flow(&self, queue: &QueueName, flow: Flow) -> Result<u64> {
+        let changed = self.set_flow(queue, "declared", Some(flow), false).await?;
+        let limits = &mut lock(&self.declarations).limits;
+        match flow.is_limited() {
+            true => limits.insert(queue.clone(), flow),
+            false => limits.remove(queue),
+        };
+        Ok(changed)
+    }
+
+    /// Declares limits again of which the server has no declaration, after `FLUSHALL` or a failover. Keeps
+    /// later declarations of other processes.
+    pub(crate) async fn restore_limits(&self, are_lost: bool) -> Result<()> {
+        let connection = self.link.connections();
+        let limits = {
+            let mut declarations = lock(&self.declarations);
+            declarations.connection = declarations.connection.filter(|_| !are_lost);
+            if declarations.connection == Some(connection) {
+                return Ok(());
+            }
+            declarations.limits.clone()
+        };
+        for (queue, flow) in limits {
+            if self.set_flow(&queue, "declared", Some(flow), true).await? > 0 {
+                tracing::warn!(%queue, %flow, "Redis: the server had lost the limits of the queue");
+            }
+        }
+        lock(&self.declarations).connection = Some(connection);
+        Ok(())
+    }
+
     /// `field` is `declared` or `overriding`. Returns 1 if that changed anything, else 0.
     pub(crate) async fn set_flow(
         &self,
         queue: &QueueName,
         field: &str,
         flow: Option<Flow>,
+        only_if_lost: bool,
     ) -> Result<u64> {
         let is_limited = flow.is_some_and(|flow| flow.is_limited());
         let text = flow.map(encode).unwrap_or_default();
@@ -32,7 +77,11 @@ impl RedisBackend {
             }
             let first = partitions.shard(0);
             let mut call = self.scripts.limit.on(partitions.all.iter().map(|one| &**one));
-            call.arg(&first.channel).arg(field).arg(&text);
+            call.arg(&first.channel).arg(field).arg(&text).arg(if only_if_lost {
+                "lost"
+            } else {
+                ""
+            });
             let reply = self.run_on(first, call).await?;
             reply.map(|reply| reply::count(&reply)).transpose()
         })?;
@@ -61,26 +110,35 @@ fn unlimitable(queue: &QueueName) -> Error {
         ErrorKind::Unsupported,
         format!(
             "queue {queue} has several shards in a cluster, which cannot count their running jobs \
-             together, so it cannot have `max_running` or `rate`"
+             together, so it cannot have `max_running`, `group_max_running` or `rate`"
         ),
     )
-    .remedy("set its `shards` to 1, or remove `max_running` and `rate`")
+    .remedy("set its `shards` to 1, or remove `max_running`, `group_max_running` and `rate`")
 }
 
 fn encode(flow: Flow) -> String {
     let max = flow.max_running.map(|max| max.to_string()).unwrap_or_default();
-    match flow.rate {
+    let mut text = match flow.rate {
         Some(rate) => {
             format!("{max};{};{};{rate}", rate.interval().as_micros(), rate.max_burst())
         }
         None => format!("{max};;;"),
+    };
+    if let Some(max) = flow.group_max_running {
+        text.push_str(&format!(";{max}"));
     }
+    text
 }
 
 fn decode(text: &str) -> Option<Flow> {
-    let parts: Vec<&str> = text.splitn(4, ';').collect();
-    let [max, _interval, _burst, rate] = parts[..] else { return None };
+    let parts: Vec<&str> = text.split(';').collect();
+    let [max, _interval, _burst, rate, group_max @ ..] = &parts[..] else { return None };
     let mut flow = Flow::UNLIMITED;
+    flow.group_max_running = match group_max {
+        [] => None,
+        [max] => Some(max.parse().ok()?),
+        _ => return None,
+    };
     if !max.is_empty() {
         flow.max_running = Some(max.parse().ok()?);
     }
@@ -127,11 +185,13 @@ mod tests {
             (Flow::UNLIMITED.max_running(3), "3;;;"),
             (Flow::UNLIMITED.rate(rate), ";100000;20;10/1s burst 20"),
             (Flow::UNLIMITED.max_running(3).rate(rate), "3;100000;20;10/1s burst 20"),
+            (Flow::UNLIMITED.group_max_running(2), ";;;;2"),
+            (Flow::UNLIMITED.group_max_running(2).rate(rate), ";100000;20;10/1s burst 20;2"),
         ] {
             assert_eq!(encode(flow), text);
             assert_eq!(decode(text), Some(flow));
         }
-        dq_testkit::fuzz::check_text("limits", &["3;100000;20;10/1s burst 20"], |text| {
+        dq_testkit::fuzz::check_text("limits", &["3;100000;20;10/1s burst 20;2"], |text| {
             decode(text).is_some()
         });
     }

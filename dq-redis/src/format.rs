@@ -12,7 +12,9 @@
 //!   still call `settle` and `renew`. Without the field, every version may do everything.
 //!
 //! Format 2 adds limits of queues. A limit sets the partition's field to `2/2/1`, so older versions,
-//! which would exceed it, can neither claim nor store jobs there; without a limit, it is lowered again.
+//! which would exceed it, can neither claim nor store jobs there. Format 3 adds groups. A limit of groups
+//! sets the field to `3/3/3`, so older versions, which would not find parked jobs, cannot read them either.
+//! Without a limit, the field is lowered again.
 
 use dq_core::Result;
 
@@ -21,8 +23,8 @@ use crate::reply::Reply;
 use crate::script::Script;
 use crate::store::RedisBackend;
 
-/// The format that this version writes; also in `scripts/library/access.lua`.
-const OWN: u32 = 2;
+/// The format that this version writes; also in `scripts/library/keys.lua`.
+const OWN: u32 = 3;
 /// The oldest formats that may write and read this one.
 const OLDEST_WRITER: u32 = 1;
 const OLDEST_READER: u32 = 1;

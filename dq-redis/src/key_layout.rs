@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dq_core::{Error, NewJob, QueueName};
 use redis::Value;
 
-use crate::keys::{FLOW_KINDS, KINDS, Partition};
+use crate::keys::{FLOW_KINDS, KINDS, PARKED, Partition};
 use crate::record;
 
 /// A larger record (in bytes) marks the partition: later claims there add up record sizes, with
@@ -110,7 +110,8 @@ impl KeyLayout for NativeLayout {
         let flow_tag = if self.is_cluster { &tag } else { prefix };
         let keys = KINDS.iter().map(|kind| format!("{{{tag}}}:{kind}:{queue}"));
         let flow_keys = FLOW_KINDS.iter().map(|kind| format!("{{{flow_tag}}}:{kind}:{queue}"));
-        let keys = keys.chain(flow_keys).collect();
+        let parked = format!("{{{tag}}}:{PARKED}:{queue}");
+        let keys = keys.chain(flow_keys).chain([parked]).collect();
         let partition = Partition::new(queue, keys, format!("{{{prefix}}}:wake:{queue}"));
         let queue_index = self.queue_index().filter(|_| shards == 1);
         Partition { shards, shard, queue_index, ..partition }
@@ -149,7 +150,7 @@ mod tests {
             let keys = partitions.into_iter().flat_map(|partition| partition.keys);
             keys.collect::<std::collections::HashSet<_>>().len()
         };
-        assert_eq!(distinct_keys(true), all.len() * (KINDS.len() + FLOW_KINDS.len()));
-        assert_eq!(distinct_keys(false), all.len() * KINDS.len() + FLOW_KINDS.len());
+        assert_eq!(distinct_keys(true), all.len() * (KINDS.len() + FLOW_KINDS.len() + 1));
+        assert_eq!(distinct_keys(false), all.len() * (KINDS.len() + 1) + FLOW_KINDS.len());
     }
 }

@@ -27,11 +27,9 @@ impl RedisBackend {
             Operation::Pause { queue } => self.pause(queue, true).await,
             Operation::Resume { queue } => self.pause(queue, false).await,
             Operation::Purge { queue } => return self.purge(queue).await,
-            Operation::DeclareFlow { queue, flow } => {
-                self.set_flow(queue, "declared", Some(flow)).await
-            }
+            Operation::DeclareFlow { queue, flow } => self.declare_flow(queue, flow).await,
             Operation::OverrideFlow { queue, flow } => {
-                self.set_flow(queue, "overriding", flow).await
+                self.set_flow(queue, "overriding", flow, false).await
             }
             operation => Err(unsupported(format!("the operation {operation:?}"))),
         };

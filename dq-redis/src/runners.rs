@@ -8,7 +8,8 @@ use crate::reply::Reply;
 use crate::store::RedisBackend;
 
 impl RedisBackend {
-    /// Announces a runner, or withdraws it if `ttl` is zero.
+    /// Announces a runner, or withdraws it if `ttl` is zero. Restores limits if the server may have lost
+    /// data: the announcement before, or the connection.
     pub(crate) async fn announce_runner(&self, announcement: &Announcement) -> Result<()> {
         // The script withdraws a runner for 0, which `millis_arg` never returns.
         let is_withdrawal = announcement.ttl.is_zero();
@@ -16,7 +17,13 @@ impl RedisBackend {
         let keys = self.layout().runners();
         let mut call = self.scripts.runners.on_keys(&keys);
         call.arg(&announcement.name).arg(&announcement.info[..]).arg(ttl);
-        call.run(&self.link).await.map(drop)
+        let mut reply = Reply::new(call.run(&self.link).await?)?;
+        let _now = reply.time()?;
+        if is_withdrawal {
+            return Ok(());
+        }
+        let was_missing = reply.number()? == 1;
+        self.restore_limits(was_missing).await
     }
 
     pub(crate) async fn list_runners(&self) -> Result<Vec<Announced>> {

@@ -21,9 +21,10 @@ pub(crate) struct Script {
 
 /// A text may use functions of earlier texts only. A text before the library names the layout's
 /// keys: see `scripts/library/keys.lua`.
-pub(crate) const LIBRARY: [&str; 14] = [
+pub(crate) const LIBRARY: [&str; 15] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
+    include_str!("scripts/library/groups.lua"),
     include_str!("scripts/library/sets.lua"),
     include_str!("scripts/library/gate.lua"),
     include_str!("scripts/library/access.lua"),
@@ -38,8 +39,8 @@ pub(crate) const LIBRARY: [&str; 14] = [
     include_str!("scripts/library/claiming.lua"),
 ];
 
-const NATIVE_LAYOUT: &str =
-    "local LAYOUT_KEYS, LAYOUT_COMMANDS = { 'flow', 'line' }, { 'HSTRLEN', 'ZCARD' }\n";
+const NATIVE_LAYOUT: &str = "local LAYOUT_KEYS = { 'flow', 'line', 'groups', 'parked' }\n\
+    local LAYOUT_COMMANDS = { 'HSTRLEN', 'ZCARD', 'ZCARD', 'ZCARD' }\n";
 
 // The beginnings of scripts on one partition: see `scripts/open.lua`.
 pub(crate) const WRITE: &str =

@@ -1,10 +1,11 @@
 //! Settles leases with verdicts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dq_core::{
     Claimed, DeadKind, DeadReason, Due, Job, JobId, QueueName, Result, Settled, Settlement,
-    Verdict, async_trait,
+    Timestamp, Verdict, async_trait,
 };
 use redis::Value;
 
@@ -32,11 +33,19 @@ impl RedisBackend {
         let answers = self.run_batch(settlements).await?;
         // Lost leases have ended, too.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
+        // Only a queue's latest time and longest delay count, and each call visits all shards.
+        let mut closed: HashMap<_, Due> = HashMap::new();
         for (settlement, answer) in settlements.iter().zip(&answers) {
-            let queue = &settlement.lease.queue;
-            if let (Verdict::Throttle(due), Settled::Accepted) = (&settlement.verdict, answer)
-                && let Err(error) = self.close_shards(queue, *due).await
-            {
+            if let (Verdict::Throttle(due), Settled::Accepted) = (&settlement.verdict, answer) {
+                let is_delay = matches!(due, Due::After(_));
+                let latest = closed.entry((&settlement.lease.queue, is_delay)).or_insert(*due);
+                if due.resolve(Timestamp::EPOCH) > latest.resolve(Timestamp::EPOCH) {
+                    *latest = *due;
+                }
+            }
+        }
+        for ((queue, _), due) in closed {
+            if let Err(error) = self.close_shards(queue, due).await {
                 tracing::warn!(%error, %queue, "Redis: only one shard of the queue is throttled");
             }
         }

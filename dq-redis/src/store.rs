@@ -13,6 +13,7 @@ use redis::Value;
 use crate::args::history_args;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::{Effect, closed, unexpected};
+use crate::flow::Declarations;
 use crate::key_layout::KeyLayout;
 use crate::keys::{self, Partition};
 use crate::probe;
@@ -43,6 +44,7 @@ pub struct RedisBackend {
     /// When the last `schedule` reply arrived, and the server's time in it.
     pub(crate) last_time: Mutex<Option<(Duration, Timestamp)>>,
     registered: Mutex<Registered>,
+    pub(crate) declarations: Mutex<Declarations>,
     /// The queues that the last claim refused. Each is logged once.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
@@ -80,6 +82,7 @@ impl RedisBackend {
             resolving: tokio::sync::Mutex::default(),
             last_time: Mutex::default(),
             registered: Mutex::default(),
+            declarations: Mutex::default(),
             refused: Mutex::default(),
         };
         backend.prove_rights().await?;

@@ -64,6 +64,7 @@ impl Layer for WithoutLimits {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.0.capabilities();
         capabilities.flow = false;
+        capabilities.groups = false;
         capabilities
     }
 }

@@ -164,6 +164,7 @@ impl Layer for RedissonBackend {
         // Totals miss the jobs that Java adds and takes, and limits would miss those that it runs.
         capabilities.totals = false;
         capabilities.flow = false;
+        capabilities.groups = false;
         capabilities
     }
 

@@ -14,4 +14,7 @@ redis.call('HSTRLEN', partition.reason, '')
 local _, removed = clear(partition, tonumber(ARGV[3]))
 flush_ended(partition)
 add_total(partition, 'removed', removed)
+if removed == 0 then
+  forget_gate(partition)
+end
 return removed

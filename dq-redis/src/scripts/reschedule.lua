@@ -7,6 +7,9 @@
 --          dead), '', 0 | 'A' already running, '', 0
 -- cost     O(log n) a job
 
+if has_groups(partition) then
+  check_types_of_job(partition)
+end
 -- `moved` is due time, entry of the sorted set, due time, entry, …
 local answers, moved = {}, {}
 for i = 2, #ARGV, 2 do

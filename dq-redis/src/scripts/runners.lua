@@ -5,7 +5,7 @@
 --          2  sorted set  name of the runner → end of the announcement
 -- ARGV     none to list; else 1 name, 2 info, 3 how long it is valid in milliseconds, 0 to withdraw
 -- returns  to list, {now, then for each runner: name, time of the announcement and info, end}; to
---          announce or withdraw, {now}
+--          announce, {now, 1 if the runner was not announced, else 0}; to withdraw, {now}
 -- cost     O(log n), a listing O(n); O(log n) for each removed runner
 
 local infos, ends = KEYS[1], KEYS[2]
@@ -19,12 +19,12 @@ if name and ttl == 0 then
 end
 send('ZREM', ends, removed)
 send('HDEL', infos, removed)
+local reply = { now }
 if name and ttl > 0 then
-  redis.call('HSET', infos, name, struct.pack('>I8', now) .. info)
+  reply[2] = redis.call('HSET', infos, name, struct.pack('>I8', now) .. info)
   redis.call('ZADD', ends, string.format('%.0f', now + ttl), name)
   extend_expiry(ttl, ends, infos)
 end
-local reply = { now }
 if not name then
   local entries = redis.call('ZRANGEBYSCORE', ends, '(' .. now_text, '+inf', 'WITHSCORES')
   for i = 1, #entries, 2 do

@@ -166,6 +166,6 @@ if gate then
   for _ = 1, unstarted do
     gate.start(-1)
   end
-  gate.note_ended(#ended)
+  gate.note_ended(ended)
 end
 return table.concat(answers)

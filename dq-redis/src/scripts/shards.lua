@@ -19,7 +19,8 @@
 
 local partition = partition_at(0)
 local step, argument = ARGV[1], ARGV[2]
-local refusal = step ~= 'stored' and refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
+partition.format = step ~= 'stored' and redis.call('HGET', partition.meta, 'format')
+local refusal = refuse_format(partition.format, 'write')
 if refusal then
   return refusal
 end
@@ -50,6 +51,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-i
 end
 local leases = redis.call('ZCARD', partition.lease) - (marker and 1 or 0)
 local jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead)
+  + (has_groups(partition) and redis.call('ZCARD', partition.parked) or 0)
 local is_in_use = jobs > 0 or redis.call('HGET', partition.meta, 'paused') ~= false
   or ARGV[3] == 'cluster' and limits ~= UNLIMITED
   or redis.call('ZCOUNT', partition.unpin, '(' .. now_text, '+inf') > 0

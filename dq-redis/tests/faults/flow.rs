@@ -66,7 +66,7 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
     let all = backend.stats(&[]).await.unwrap();
     let stats = all.iter().find(|stats| stats.queue == queue).expect("the queue is listed");
     assert!(
-        stats.totals.is_none_or(|totals| totals.created == 4 + u64::from(has_limits)),
+        stats.totals.is_none_or(|totals| totals.created == 4 + 3 * u64::from(has_limits)),
         "{stats:?}"
     );
     let findings = backend.check().await;
@@ -76,7 +76,8 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>, max_wait: Duration) {
 /// Two workers wait for room in the queue, which has two due jobs at least.
 async fn flow_with_limits(backend: &dyn Backend, name: &str) {
     let queue = queue(name);
-    declare(backend, &queue, at_most(1).rate("1000/1s".parse().unwrap())).await;
+    let limits = at_most(1).group_max_running(1).rate("1000/1s".parse().unwrap());
+    declare(backend, &queue, limits).await;
     backend.schedule(vec![job(name)]).await.unwrap();
     let first = claim(backend, &[name], 9).await.unwrap();
     assert_eq!(first.jobs.len(), 1);
@@ -88,6 +89,12 @@ async fn flow_with_limits(backend: &dyn Backend, name: &str) {
         let claimed = claim(backend, &[name], 9).await.unwrap();
         let leased = claimed.jobs.first().unwrap_or(&first.jobs[0]);
         settle(backend, leased, verdict).await;
+    }
+    declare(backend, &queue, Flow::UNLIMITED.group_max_running(1)).await;
+    backend.schedule(vec![job(name).group("a"), job(name).group("a")]).await.unwrap();
+    for _ in 0..2 {
+        let claimed = claim(backend, &[name], 9).await.unwrap();
+        backend.settle(&done_settlements(&claimed)).await.unwrap();
     }
     let resume = Operation::Resume { queue: &queue };
     backend.operate(resume).await.unwrap();

@@ -27,13 +27,13 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
     connect(&server).await.unwrap();
     let stored = server.command(&["HMGET", "{dq}:format", "format", "write", "read"]);
     let stored: Vec<String> = stored.list().iter().map(|item| item.text()).collect();
-    assert_eq!(stored, ["2", "1", "1"]);
+    assert_eq!(stored, ["3", "1", "1"]);
     // This version may use the next format; its number is not lowered.
-    server.command(&["HSET", "{dq}:format", "format", "3", "write", "1", "read", "1"]);
+    server.command(&["HSET", "{dq}:format", "format", "4", "write", "1", "read", "1"]);
     connect(&server).await.unwrap();
-    assert_eq!(server.command(&["HGET", "{dq}:format", "format"]).text(), "3");
+    assert_eq!(server.command(&["HGET", "{dq}:format", "format"]).text(), "4");
     for field in ["write", "read"] {
-        for too_new in ["3", "x"] {
+        for too_new in ["4", "x"] {
             server.command(&["HSET", "{dq}:format", field, too_new]);
             let error = connect(&server).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Incompatible);
@@ -53,7 +53,7 @@ async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) 
     let leased = &claimed.jobs[0];
     let by_id = JobRef::new(queue.clone(), leased.job.id);
 
-    server.command(&["HSET", meta, "format", "3/3/1"]);
+    server.command(&["HSET", meta, "format", "4/4/1"]);
     let refused = [
         backend.schedule(vec![job()]).await.err(),
         claim().await.err(),
@@ -65,7 +65,7 @@ async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) 
         assert_eq!(error.unwrap().kind(), ErrorKind::Incompatible);
     }
     assert!(backend.get(&by_id).await.unwrap().is_some());
-    server.command(&["HSET", meta, "format", "3/3/3"]);
+    server.command(&["HSET", meta, "format", "4/4/4"]);
     let refused = [
         backend.get(&by_id).await.err(),
         backend.browse(BrowseParams::new(&queue, JobState::Ready)).await.err(),
@@ -112,7 +112,7 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
 
     let shards = ["{dq#2.0}:meta:q", "{dq#2.1}:meta:q"];
     for meta in shards {
-        server.command(&["HSET", meta, "format", "3/3/1"]);
+        server.command(&["HSET", meta, "format", "4/4/1"]);
     }
     let error = backend.schedule(vec![pinned]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a pin of a later format: {error}");
@@ -120,7 +120,7 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
     for meta in shards {
         assert_eq!(server.command(&["HDEL", meta, "format"]).int(), 1);
     }
-    server.command(&["HSET", "{dq}:meta:q", "format", "3/3/1"]);
+    server.command(&["HSET", "{dq}:meta:q", "format", "4/4/1"]);
     // The first backend knows that the queue has pins, and does not ask.
     let error = open().await.schedule(vec![job()]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a mark of a later format: {error}");

@@ -1,6 +1,8 @@
 //! Limits of queues: who is woken, and what happens to damaged limits. The behaviour suite tests the
 //! rest.
 
+mod groups;
+mod lost;
 mod runners;
 
 use std::cmp::Ordering::{Equal, Greater, Less};
@@ -13,7 +15,7 @@ use dq_core::{
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::Redis;
-use dq_testkit::fixture::{TIMEOUT, assert_error, done_settlements, job, queue, stats};
+use dq_testkit::fixture::{TIMEOUT, assert_error, done_settlements, job, keyed, queue, stats};
 
 use crate::common::{ForeignKey, HOUR, at_most, declare, settle};
 
@@ -102,6 +104,48 @@ async fn expired_leases_of_a_full_queue_wake_one_waiting_claimer() {
     let lost = backend.settle(&done_settlements(&running)).await.unwrap();
     assert_eq!(lost, [Settled::LostLease]);
     assert!(!was_woken(&redis, &mut second).await, "a lost lease makes no room");
+}
+
+#[tokio::test]
+async fn room_wakes_claimers_also_for_jobs_of_other_shards() {
+    let redis = Redis::start();
+    let queues = [queue("q")];
+    let mut config = RedisConfig::new(redis.url());
+    config.shards.insert(queues[0].clone(), 50);
+    let backend = RedisBackend::connect(&config, &Environment::default()).await.unwrap();
+    declare(&backend, &queues[0], at_most(1)).await;
+    backend.schedule(["a", "b"].map(|key| keyed("q", key)).to_vec()).await.unwrap();
+    let mut wakeups = backend.listen(&queues, "idle").await.unwrap();
+    redis.command(&["PUBLISH", "{dq}:wake:q", "-1"]);
+    while next_hint(&mut wakeups).await != -1 {}
+    let running = claim_as(&backend, "w", &queues, 1).await;
+    settle(&backend, &running.jobs[0], Verdict::Done).await;
+    assert!(was_woken(&redis, &mut wakeups).await, "the other job is due");
+}
+
+#[tokio::test]
+async fn one_claim_ends_at_most_100_leases_in_all_shards() {
+    let redis = Redis::start();
+    let queues = [queue("q")];
+    let mut config = RedisConfig::new(redis.url());
+    config.shards.insert(queues[0].clone(), 4);
+    let backend = RedisBackend::connect(&config, &Environment::default()).await.unwrap();
+    backend.schedule((0..250).map(|_| job("q")).collect()).await.unwrap();
+    let wants = [Want::new(queues[0].clone(), 250, HOUR)];
+    let claimed = backend.claim(ClaimParams::new(&wants, 250, "w")).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 250);
+    let leases = |shard| format!("{{dq#4.{shard}}}:lease:q");
+    for shard in 0..4 {
+        for handle in redis.command(&["ZRANGE", &leases(shard), "0", "-1"]).list() {
+            redis.command_bytes(&[b"ZADD", leases(shard).as_bytes(), b"1", handle.bytes()]);
+        }
+    }
+    for left in [150, 50, 0, 0] {
+        let none = claim_as(&backend, "w", &queues, 0).await;
+        assert!(none.next_due.is_some_and(|next| next <= none.now), "jobs are due");
+        let rest: i64 = (0..4).map(|n| redis.command(&["ZCARD", &leases(n)]).int()).sum();
+        assert_eq!(rest, left);
+    }
 }
 
 #[tokio::test]

@@ -43,7 +43,16 @@ impl DelayHandler for Counter {
 #[tokio::test]
 async fn runners_of_two_processes_run_all_jobs_within_the_limits() {
     let rate = |text: &str| Flow::UNLIMITED.rate(text.parse().unwrap());
-    for flow in [at_most(1), at_most(3), rate("200/1s burst 1"), rate("1000/1s").max_running(1)] {
+    let group = Flow::UNLIMITED.group_max_running(1);
+    for flow in [
+        at_most(1),
+        at_most(3),
+        rate("200/1s burst 1"),
+        rate("1000/1s").max_running(1),
+        group,
+        group.max_running(1),
+        rate("200/1s burst 1").group_max_running(2),
+    ] {
         run_all(flow).await;
     }
 }
@@ -67,13 +76,14 @@ async fn run_all(flow: Flow) {
     }
     let begin = Instant::now();
     for _ in 0..JOBS {
-        let new = job("q").payload("null");
+        let new = job("q").payload("null").group("all");
         backend.schedule(vec![new]).await.unwrap();
     }
     for number in 1..=JOBS {
         let running = tokio::time::timeout(WAIT, reports.recv()).await;
         let running = running.unwrap_or_else(|_| panic!("{flow}: {number} of {JOBS}")).unwrap();
-        let max = flow.max_running.map_or(usize::MAX, |max| max as usize);
+        let max = flow.max_running.or(flow.group_max_running);
+        let max = max.map_or(usize::MAX, |max| max as usize);
         assert!(running <= max, "{flow}: {running} run");
     }
     if let Some(rate) = flow.rate {

@@ -1,10 +1,11 @@
 //! A limit is of the queue, not of a shard.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dq_core::{Backend, ErrorKind, Flow, Operation, Verdict};
+use dq_core::{Backend, ErrorKind, Flow, LeasedJob, NewJob, Operation, QueueName, Verdict};
 use dq_testkit::fixture::assert_error;
 use tokio::task::JoinSet;
 
@@ -17,25 +18,37 @@ const SHARDS: u16 = 5;
 const LIMIT: usize = 3;
 const JOBS: usize = 120;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_claimers_of_all_shards_keep_the_limit() {
-    let queue = queue();
-    let observer = process(Topology::Server, &queue, Some(SHARDS)).await;
-    declare(&observer, &queue, at_most(LIMIT as u32)).await;
-    observer.schedule(keyed(&queue, JOBS)).await.unwrap();
-    let (running, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+/// Each claimer holds the jobs of one claim during the next. `name` tells what of a job has the limit.
+async fn run_concurrently(
+    queue: &QueueName,
+    jobs: Vec<NewJob>,
+    limits: Flow,
+    name: fn(&LeasedJob) -> String,
+) {
+    let observer = process(Topology::Server, queue, Some(SHARDS)).await;
+    declare(&observer, queue, limits).await;
+    observer.schedule(jobs).await.unwrap();
+    let (running, done) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
     let mut claimers = JoinSet::new();
     for _ in 0..4 {
         let (queue, running, done) = (queue.clone(), Arc::clone(&running), Arc::clone(&done));
         claimers.spawn(async move {
             let process = process(Topology::Server, &queue, Some(SHARDS)).await;
             while done.load(Ordering::SeqCst) < JOBS {
-                let taken = claim(&process, &queue, 2).await;
-                let now = running.fetch_add(taken.len(), Ordering::SeqCst) + taken.len();
-                assert!(now <= LIMIT, "{now} jobs run, and {LIMIT} may");
+                let mut taken = Vec::new();
+                for _ in 0..2 {
+                    let more = claim(&process, &queue, 2).await;
+                    for leased in &more {
+                        let mut running = running.lock().unwrap();
+                        let now: &mut usize = running.entry(name(leased)).or_default();
+                        *now += 1;
+                        assert!(*now <= LIMIT, "{now} jobs run, and {LIMIT} may");
+                    }
+                    taken.extend(more);
+                }
                 // A job counts until its settlement begins.
                 for leased in &taken {
-                    running.fetch_sub(1, Ordering::SeqCst);
+                    *running.lock().unwrap().get_mut(&name(leased)).unwrap() -= 1;
                     settle(&process, std::slice::from_ref(leased), &Verdict::Done).await;
                     done.fetch_add(1, Ordering::SeqCst);
                 }
@@ -45,7 +58,42 @@ async fn concurrent_claimers_of_all_shards_keep_the_limit() {
     while let Some(claimer) = claimers.join_next().await {
         claimer.unwrap();
     }
-    assert_eq!(stats(&observer, &queue).await.stored(), 0);
+    assert_eq!(stats(&observer, queue).await.stored(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_claimers_of_all_shards_keep_the_limit() {
+    let queue = queue();
+    let jobs = keyed(&queue, JOBS);
+    run_concurrently(&queue, jobs, at_most(LIMIT as u32), |_| String::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_claimers_of_all_shards_keep_the_limit_of_a_group() {
+    let queue = queue();
+    let group = |number| if number % 4 == 0 { "small" } else { "large" };
+    let jobs = keyed(&queue, JOBS).into_iter().enumerate();
+    let jobs = jobs.map(|(number, job)| job.group(group(number))).collect();
+    let limits = Flow::UNLIMITED.group_max_running(LIMIT as u32);
+    run_concurrently(&queue, jobs, limits, |leased| leased.job.group().unwrap().to_owned()).await;
+}
+
+#[tokio::test]
+async fn a_group_starts_in_order_of_due_whatever_the_shard() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(SHARDS)).await;
+    declare(&process, &queue, Flow::UNLIMITED.group_max_running(1)).await;
+    let now = process.now().await.unwrap();
+    let due = |n: u64| now - Duration::from_millis(100 - n);
+    let jobs = (0..30).map(|n| job(&queue, None, due(n)).group("a"));
+    process.schedule(jobs.collect()).await.unwrap();
+    for n in 0..30 {
+        let taken = claim(&process, &queue, 9).await;
+        let dues: Vec<_> = taken.iter().map(|leased| leased.job.due).collect();
+        assert_eq!(dues, [due(n)], "the earliest job of all shards, and no other");
+        assert_eq!(stats(&process, &queue).await.ready, 29 - n, "parked jobs are ready");
+        settle(&process, &taken, &Verdict::Done).await;
+    }
 }
 
 #[tokio::test]

@@ -29,9 +29,6 @@ local function is_closed_marker(member)
   return string.sub(member, 1, #CLOSED_PREFIX) == CLOSED_PREFIX
 end
 
--- The number of the format that this version writes: see format.rs.
-local OWN_FORMAT = 2
-
 -- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
 -- is too old for this kind of access, 'write' or 'read'; else nil.
 local function refuse_format(stored, access)
@@ -46,13 +43,13 @@ local function refuse_format(stored, access)
   return redis.status_reply('FORMAT')
 end
 
--- Maximum number of expired leases that one call ends.
-local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
+-- How many expired leases this call may still end, in all its partitions; and one more, as text.
+local expired_left, expired_read = 100, '101'
 
--- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
+-- Ends expired leases: their jobs wait again, with one more loss. Every script
 -- that reads or changes jobs calls it first. `access` is 'write' or 'read'; 'hold' for calls of
 -- holders of leases, which a raised format does not refuse; nil for claims, which have read the
--- format, and take the room of the leases themselves.
+-- format, and take the room of the leases (`partition.expired`) themselves.
 -- Returns `stop, reply`: false, and the script continues; or true, and the script replies
 --   nil     more leases may have expired: the client repeats the call, so that no single call runs
 --           long (a claim goes on, and reports that it should be repeated)
@@ -66,8 +63,9 @@ local function requeue_expired(partition, access)
       return true, refusal
     end
   end
+  -- One more than may end, to know whether there are more, and to meet the marker of a closed partition.
   local expired = redis.call(
-    'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', MAX_EXPIRED_TEXT)
+    'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', expired_read)
   if #expired == 0 then
     return false
   end
@@ -84,6 +82,13 @@ local function requeue_expired(partition, access)
   redis.call('ZCARD', partition.due)
   redis.call('ZCARD', partition.quarantine)
   local gate = access and read_gate(partition)
+  local has_more = #expired > expired_left
+  expired[expired_left + 1] = nil
+  if #expired == 0 then
+    return true
+  end
+  expired_left = expired_left - #expired
+  expired_read, partition.expired = expired_left + 1, expired
   -- ZREM comes first, since it takes no memory: a server out of memory then allows the other writes.
   redis.call('ZREM', partition.lease, unpack(expired))
   for i, handle in ipairs(expired) do
@@ -100,7 +105,7 @@ local function requeue_expired(partition, access)
     end
   end
   if gate then
-    gate.note_ended(#expired)
+    gate.note_ended(expired)
   end
-  return #expired == MAX_EXPIRED
+  return has_more
 end

@@ -1,5 +1,33 @@
 -- Claims from a queue with limits, and the line of the claimers that wait for room in one.
 
+-- Counts leases that have ended, and returns parked jobs that may have room. `running` is the number of
+-- leases.
+local function return_parked(partitions, gate, running)
+  local groups = open_groups(partitions[1])
+  if gate.group_max then
+    for _, partition in ipairs(partitions) do
+      open_groups(partition).count_ended(partition.expired or {})
+      if not has_groups(partition) then
+        -- Another program has removed the mark.
+        mark_gate(partition, gate.limits)
+      end
+    end
+    if groups.count('') > running then
+      groups.recount(partitions)
+    end
+  end
+  -- Without `returning`, the server has lost the limit.
+  if gate.returning or not gate.group_max then
+    groups.return_all(partitions, gate.returning or '', gate.group_max)
+    for _, partition in ipairs(partitions) do
+      mark_gate(partition, gate.limits)
+    end
+  end
+  if gate.group_max then
+    groups.return_marked(partitions, gate.group_max)
+  end
+end
+
 -- The gate of a queue with these partitions, for a claim; nil for most queues. Its functions are inside,
 -- as those of read_gate.
 local function open_gate(partitions, is_peek)
@@ -14,6 +42,12 @@ local function open_gate(partitions, is_peek)
   for _, partition in ipairs(partitions) do
     -- A partition that cannot be served may hold any number of leases.
     running = running + (partition.refusal and math.huge or redis.call('ZCARD', partition.lease))
+  end
+  -- How many leases of groups are counted, and for '' of all.
+  local counts = {}
+  if running < math.huge and (gate.group_max or has_groups(partitions[1])) then
+    return_parked(partitions, gate, running)
+    open_groups(partitions[1]).read_counts(counts, { '' })
   end
   -- Subtracted from when a claimer was last seen, so that this is less than any time of joining.
   local LONG_AGO = 2 ^ 52
@@ -60,7 +94,95 @@ local function open_gate(partitions, is_peek)
   function gate.allowed(max, starting)
     local free = gate.room(running)
     -- A queue that is only throttled has no limit: jobs may wait in the runner.
-    return math.min(free, max, (gate.max or gate.interval) and starting or max)
+    return math.min(free, max, (gate.max or gate.interval or gate.group_max) and starting or max)
+  end
+
+  -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
+  -- full. Returns how many of them are in each partition, where they are then the first ones.
+  function gate.admit(max)
+    local share, entries, next_at, started, parked, admitted = {}, {}, {}, {}, 0, 0
+    local function read_more(i)
+      local partition, groups = partitions[i], open_groups(partitions[i])
+      local limit = partition.large and 8 or parked > 0 and 100 or math.min(100, max - admitted)
+      local found, handles, unknown = redis.call(
+        'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', share[i], limit), {}, {}
+      entries[i], next_at[i] = found, 1
+      if #found == 0 then
+        return
+      end
+      for n = 1, #found / 2 do
+        handles[n] = found[2 * n - 1]
+      end
+      for n, record in ipairs(redis.call('HMGET', partition.job, unpack(handles))) do
+        local group = groups.of(record)
+        if group then
+          partition.group_of[handles[n]] = group
+          if not counts[group] then
+            counts[group] = 0
+            unknown[#unknown + 1] = group
+          end
+        end
+      end
+      groups.read_counts(counts, unknown)
+    end
+    -- The partition with the first entry that has not been looked at.
+    local function first_partition()
+      if #partitions == 1 and next_at[1] and next_at[1] < #entries[1] then
+        return 1
+      end
+      local first, first_due
+      for i, found in pairs(entries) do
+        if #found > 0 and next_at[i] > #found then
+          read_more(i)
+        end
+        local handle, due = entries[i][next_at[i]], tonumber(entries[i][next_at[i] + 1])
+        if handle and (not first or due < first_due
+          or due == first_due and precedes(handle, entries[first][next_at[first]]))
+        then
+          first, first_due = i, due
+        end
+      end
+      return first
+    end
+    for i, partition in ipairs(partitions) do
+      -- The groups of its first due jobs by handle.
+      share[i], partition.group_of = 0, {}
+      if max > 0 and not is_peek and not partition.paused then
+        read_more(i)
+      end
+    end
+    while admitted < max and parked < MAX_PARKED do
+      local i = first_partition()
+      if not i then
+        break
+      end
+      local handle, due = entries[i][next_at[i]], entries[i][next_at[i] + 1]
+      local group = partitions[i].group_of[handle]
+      next_at[i] = next_at[i] + 2
+      local running_of_group = group and counts[group] + (started[group] or 0)
+      if group and running_of_group >= gate.group_max then
+        open_groups(partitions[i]).park(group, score_time(due), handle)
+        parked = parked + 1
+      else
+        if group then
+          started[group] = (started[group] or 0) + 1
+        end
+        share[i], admitted = share[i] + 1, admitted + 1
+      end
+    end
+    return share
+  end
+
+  -- Counts the leases in a partition's reply.
+  function gate.note_begun(partition, reply)
+    local begun, n = {}, 0
+    for i = 4, #reply, 4 do
+      begun[n + 1], begun[n + 2] = reply[i], partition.group_of[reply[i]] or ''
+      n = n + 2
+    end
+    if n > 0 then
+      open_groups(partition).count_begun(begun, counts)
+    end
   end
 
   -- Counts jobs that the claim has started. If no more may start, sets when it has to come again
@@ -72,9 +194,12 @@ local function open_gate(partitions, is_peek)
       leave_line()
     end
     running = running + started
-    gate.note_running(running)
+    if running < math.huge then
+      gate.note_running(running)
+    end
     local free, opens_at = gate.room(running)
-    if free > 0 and not gate.has_line then
+    local has_parked = gate.group_max and redis.call('ZCARD', partitions[1].groups) > 0
+    if free > 0 and not gate.has_line and not has_parked then
       return
     end
     local dues, next_due = {}, math.huge
@@ -86,12 +211,16 @@ local function open_gate(partitions, is_peek)
     end
     local is_due = next_due <= now
     if free > 0 then
+      if has_parked and not is_peek then
+        -- It found no room in the group of a due job.
+        join_or_renew(wants_more)
+      end
       if is_due and not is_peek then
         gate.call_next(now)
       end
       return
     end
-    local position = join_or_renew(wants_more and is_due) or 0
+    local position = join_or_renew(wants_more and (is_due or has_parked)) or 0
     for i, partition in ipairs(partitions) do
       if dues[i] and not partition.has_more_expired then
         local lease_end = earliest(partition.lease) or math.huge

@@ -8,7 +8,11 @@ local function clear(partition, limit)
     -- A removal reads whole records, since the keys of the jobs are in them.
     limit = math.min(limit, 8)
   end
-  for _, zset in ipairs({ partition.due, partition.dead }) do
+  local zsets = { partition.due, partition.dead }
+  if has_groups(partition) then
+    zsets[3] = partition.parked
+  end
+  for _, zset in ipairs(zsets) do
     local entries = {}
     if removed < limit then
       entries = redis.call('ZRANGE', zset, 0, limit - removed - 1, 'WITHSCORES')

@@ -66,6 +66,10 @@ local function end_unleased(partition, handle, letter, due, reason, is_dead)
     add_ended_unleased(partition, handle, letter, record, due, reason)
   end
   delete_job(partition, handle, is_dead and '' or record_key(record))
+  local groups = not is_dead and groups_of(partition)
+  if groups then
+    groups.leave(handle, record)
+  end
 end
 
 -- Makes a sorted set and its hash live for this long, at least.

@@ -16,13 +16,16 @@ local function find_job(partition, target)
   elseif not is_key and id_tail(record) ~= string.sub(name, HANDLE_BYTES + 1) then
     return nil
   end
-  return { handle = handle, tail = id_tail(record) }
+  return { handle = handle, tail = id_tail(record), record = record }
 end
 
 -- The state of a job as from find_job, and a time as text: 'w' waiting and the due time, 'l' leased
 -- and the end of the lease, or 'd' dead and the time of death. Nil if it is none of these.
 local function state_of(partition, job)
   local sets = { { 'w', partition.due }, { 'l', partition.lease }, { 'd', partition.dead } }
+  if has_groups(partition) then
+    sets[4] = { 'w', partition.parked }
+  end
   for _, set in ipairs(sets) do
     local time = redis.call('ZSCORE', set[2], job.handle)
     if time then
@@ -41,6 +44,10 @@ end
 -- the sorted set.
 local function move_waiting(partition, job, due)
   local state = unpack_state(redis.call('HGET', partition.state, job.handle))
+  local groups = groups_of(partition)
+  if groups then
+    groups.leave(job.handle, job.record)
+  end
   redis.call('ZADD', partition.due, due, job.handle)
   if state and state.postponed ~= 0 then
     state.postponed = 0

@@ -3,11 +3,17 @@
 -- its functions are inside read_gate: a script then defines them for such a queue only.
 
 -- Limits as text, see flow.rs: maximum number of running jobs, interval of the rate in microseconds,
--- its burst, the rate itself. All are empty if there is no limit.
+-- its burst, the rate itself; then, if there is one, the limit of a group. All are empty if there is no
+-- limit.
 local UNLIMITED = ';;;'
 
+-- The maximum number of running jobs of a group in limits; nil if there is none.
+local function group_limit(limits)
+  return tonumber(string.match(limits, ';(%d+)$') or '')
+end
+
 -- The queue's gate; nil if it never had one. Fails before anything is written if a key of it has
--- another type. Only claims (`is_claim`) look at the line of a queue that is not full.
+-- another type. Only claims (`is_claim`) look at the line of a queue that is not full and has no groups.
 local function read_gate(partition, is_claim)
   if not partition.flow then
     return nil
@@ -18,10 +24,10 @@ local function read_gate(partition, is_claim)
     return nil
   end
   local flow, line = partition.flow, partition.line
-  local stored =
-    redis.call('HMGET', flow, 'declared', 'overriding', 'rate', 'closed_until', 'full_by')
-  local max, interval, burst =
-    string.match(stored[2] or stored[1] or UNLIMITED, '^(%d*);(%d*);(%d*);')
+  local stored = redis.call(
+    'HMGET', flow, 'declared', 'overriding', 'rate', 'closed_until', 'full_by', 'returning')
+  local limits = stored[2] or stored[1] or UNLIMITED
+  local max, interval, burst = string.match(limits, '^(%d*);(%d*);(%d*);[^;]*;?%d*$')
   -- tonumber('') is nil: no limit. What another program has written there stops the queue.
   max, interval, burst = tonumber(max or 0), tonumber(interval or ''), tonumber(burst or '')
   if interval and interval * (burst or 0) == 0 then
@@ -29,8 +35,15 @@ local function read_gate(partition, is_claim)
   end
   local rate, full_by = tonumber(stored[3] or 0) or 0, tonumber(stored[5] or 0) or 0
   local closed_until = tonumber(stored[4] or 0) or 0
-  local has_line = (is_claim or full_by > 0) and redis.call('ZCARD', line) > 0
-  local gate = { max = max, interval = interval, line = line, has_line = has_line }
+  local group_max = group_limit(limits)
+  local has_line = (is_claim or full_by > 0 or group_max) and redis.call('ZCARD', line) > 0
+  local gate = {
+    max = max, interval = interval, group_max = group_max, limits = limits, returning = stored[6],
+    line = line, has_line = has_line, is_closed = closed_until > now,
+  }
+  if group_max then
+    redis.call('ZCARD', partition.groups)
+  end
 
   -- Until when the rate is used, in microseconds: between now and a whole burst after it, also after
   -- the clock was set back or the rate was changed.
@@ -97,35 +110,41 @@ local function read_gate(partition, is_claim)
     end
   end
 
-  -- Calls a claimer if the queue was full before this number of leases ended, and is not any more.
-  function gate.note_ended(ended)
-    if full_by > 0 then
-      local running = (max or 0) + full_by - 1 - ended
-      gate.note_running(running)
-      if full_by == 0 then
-        local _, opens_at = gate.room(running)
-        gate.call_next(opens_at or now, earliest(partition.due))
-      end
+  -- Calls a claimer if the queue or a group was full before these leases ended, and is not any more.
+  function gate.note_ended(handles)
+    local was_full, groups = full_by > 0, group_max and open_groups(partition)
+    local has_room = groups and groups.count_ended(handles)
+    if was_full then
+      gate.note_running((max or 0) + full_by - 1 - #handles)
+    end
+    if full_by == 0 and (was_full or has_room) then
+      -- Of other shards only claims know whether jobs are due.
+      local is_shard = string.find(partition.due, '^{[^}]*#')
+      local _, opens_at = gate.room(0)
+      has_room = has_room or is_shard or groups and groups.has_marked()
+      gate.call_next(opens_at or now, has_room and now or earliest(partition.due))
     end
   end
 
   return gate
 end
 
--- The format of a partition while there are limits: see format.rs.
-local LIMITED_FORMAT = '2/2/1'
-
--- Makes claims look at the gate. While there are limits, refuses versions that would ignore them.
--- `limits` is the text of those in force.
+-- Makes claims look at the gate. While there are limits, refuses versions that would ignore them; while
+-- jobs may be parked, those that would not find them. `limits` is the text of those in force.
 local function mark_gate(partition, limits)
-  local stored = redis.call('HGET', partition.meta, 'format') or '1/1/1'
-  local format, write, read = string.match(stored, '^(%d+)/(%d+)/(%d+)$')
-  if limits ~= UNLIMITED then
-    write = math.max(write, 2)
-  elseif stored == LIMITED_FORMAT then
-    write = 1
+  local format, write, read =
+    string.match(redis.call('HGET', partition.meta, 'format') or '', '^(%d+)/(%d+)/(%d+)$')
+  format, write, read = tonumber(format or 1), tonumber(write or 1), tonumber(read or 1)
+  if format <= OWN_FORMAT then
+    -- Only limits have raised these.
+    write, read = 1, 1
   end
-  partition.format = string.format('%d/%d/%d', math.max(format, 2), write, read)
+  if group_limit(limits) or redis.call('HGET', partition.flow, 'returning') then
+    write, read = math.max(write, GROUPS_FORMAT), math.max(read, GROUPS_FORMAT)
+  elseif limits ~= UNLIMITED then
+    write = math.max(write, 2)
+  end
+  partition.format = string.format('%d/%d/%d', math.max(format, write, 2), write, read)
   redis.call('HSET', partition.meta, 'format', partition.format)
 end
 
@@ -135,4 +154,18 @@ local function close_until(partition, time)
   mark_gate(partition, stored[2] or stored[1] or UNLIMITED)
   local latest = math.max(time, tonumber(stored[3] or 0) or 0)
   redis.call('HSET', partition.flow, 'closed_until', string.format('%.0f', latest))
+end
+
+-- Deletes the gate of an empty queue that has had limits, and has none any more, not even as an override.
+local function forget_gate(partition)
+  local gate = read_gate(partition)
+  local is_kept = not gate or gate.limits ~= UNLIMITED or gate.is_closed or gate.returning
+  if is_kept or redis.call('HGET', partition.flow, 'overriding') then
+    return
+  end
+  redis.call('HDEL', partition.flow, 'declared', 'rate', 'closed_until', 'full_by')
+  redis.call('ZREMRANGEBYRANK', partition.line, 0, -1)
+  if partition.format == '2/1/1' or partition.format == '3/1/1' then
+    redis.call('HDEL', partition.meta, 'format')
+  end
 end

@@ -146,6 +146,10 @@ local function check_types_of_job(partition)
   for _, hash in ipairs({ partition.state, partition.key, partition.pin }) do
     redis.call('HSTRLEN', hash, '')
   end
+  if has_groups(partition) then
+    redis.call('ZCARD', partition.groups)
+    redis.call('ZCARD', partition.parked)
+  end
 end
 
 -- Adds a number to a total in `meta`, and returns the new total. For 0 it does nothing and returns nil.

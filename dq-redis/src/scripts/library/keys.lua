@@ -31,14 +31,22 @@
 -- Jobs in the history and pinned ids have entries in the last four only. These expire, so that they
 -- do not outlive their last entry by long.
 --
--- The native layout adds two keys for a queue's limits (gate.lua). All shards of a queue share them;
--- in a cluster, where they cannot, each shard has its own, and limits are refused:
+-- The native layout adds four keys for a queue's limits (gate.lua, groups.lua). All shards of a queue
+-- share the first three; in a cluster, where they cannot, each shard has its own, and limits are refused:
 --   flow    hash        `declared` and `overriding`, limits as text (flow.rs); `rate`, what the rate has
 --                       used (RateState in dq_core); `closed_until`, by a handler's throttle; `full_by`,
---                       how many leases must end before a job may start, as of the last claim
+--                       how many leases must end before a job may start, as of the last claim. With a
+--                       limit of groups also: 'h', handle and shard → group ('' for none), the leased
+--                       jobs; 'n' and group → how many of these it has, and 'n' → how many there are;
+--                       `returning`, the last entry of `groups` that returned to `due`, while all do
 --   line    sorted set  the claimers that wait for room: 'j' and the name → when it joined in
 --                       microseconds; 's' and the name → when it was last seen, minus LONG_AGO
--- They are read only if `meta` has a `format`, which every limit sets.
+--   groups  sorted set  entries of score 0, in order of their bytes: 'm' and group, a group in which the
+--                       next claim returns parked jobs; 'p', group, zero byte, due time, handle and shard,
+--                       the parked jobs of all shards
+--   parked  sorted set  handle → due time: the parked jobs, which also wait, but are not in `due`
+-- They are read only if `meta` has a `format`, which every limit sets. The last two are read only if it
+-- keeps out versions that do not know groups.
 --
 -- The index of queues, `{prefix}:due-queues`, follows the keys of all partitions of a call, unless
 -- these are shards, or the layout has no index:
@@ -125,4 +133,21 @@ local function partition_at(n)
     partition[name] = keys[first + NATIVE_KEYS + i]
   end
   return partition
+end
+
+-- The numbers of the format that this version writes, and of the first one with groups: see format.rs.
+local OWN_FORMAT, GROUPS_FORMAT = 3, 3
+
+-- Whether jobs of the partition may be parked, by its format, which the script has read.
+local function has_groups(partition)
+  local write = partition.parked and partition.format
+    and string.match(partition.format, '^%d+/(%d+)/')
+  return (tonumber(write or 0) or 0) >= GROUPS_FORMAT
+end
+
+-- Calls a command with arguments from this one on, if there are any.
+local function send(command, key, arguments, first)
+  if #arguments >= (first or 1) then
+    redis.call(command, key, unpack(arguments, first or 1))
+  end
 end

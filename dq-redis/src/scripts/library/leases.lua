@@ -73,6 +73,7 @@ local DETACH = 64
 -- earlier call failed at ZADD.
 local function due_and_leased(partition, handle)
   local due = redis.call('ZSCORE', partition.due, handle)
+    or has_groups(partition) and redis.call('ZSCORE', partition.parked, handle)
   if due then
     return score_time(due), false
   end

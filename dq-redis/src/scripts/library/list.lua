@@ -42,23 +42,16 @@ local function without_payload(record)
   return is_readable and string.sub(record, 1, 6 + length) or record
 end
 
--- Reads the entries of a page. `page` has the fields state, limit, is_descending, with_payload and,
--- if a page precedes it, time and position of the last job there: see browse.lua. Returns the
--- entries (tables with `time`, `handle` and `position`), whether there are more, and whether any had
--- to be repaired. A repair changes the ranks of other entries, so the page is then read again. A
--- layout with waiting jobs in other keys replaces this function and the next.
-local function listed_jobs(partition, page)
-  local zsets = {
-    s = partition.due, r = partition.due, l = partition.lease, d = partition.dead,
-    e = partition.ended,
-  }
-  local zset, is_history = zsets[page.state], page.state == 'e'
+-- Adds the entries of a page that are in one sorted set. Returns whether there are more, and whether any
+-- had to be repaired.
+local function add_listed(found, partition, zset, page)
+  local is_history = page.state == 'e'
   local hash = is_history and partition.past or partition.job
   -- A position is two zero bytes and the handle.
   local last_handle = page.position and string.sub(page.position, 3)
   local first, stop = listed_ranks(zset, page.state, page.is_descending, page.time, last_handle)
   local entries = entries_at(zset, first, stop, page.limit, page.is_descending)
-  local found, is_repaired = {}, false
+  local is_repaired = false
   for i = 1, #entries, 2 do
     local handle, time = entries[i], entries[i + 1]
     if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', hash, handle) == 0 then
@@ -75,7 +68,31 @@ local function listed_jobs(partition, page)
     end
     found[#found + 1] = { time = time, handle = handle, position = '\0\0' .. handle }
   end
-  return found, stop - first > #entries / 2, is_repaired
+  return stop - first > #entries / 2, is_repaired
+end
+
+-- Reads the entries of a page. `page` has the fields state, limit, is_descending, with_payload and,
+-- if a page precedes it, time and position of the last job there: see browse.lua. Returns the
+-- entries (tables with `time`, `handle` and `position`), whether there are more, and whether any had
+-- to be repaired. A repair changes the ranks of other entries, so the page is then read again. A
+-- layout with waiting jobs in other keys replaces this function and the next.
+local function listed_jobs(partition, page)
+  local zsets = {
+    s = partition.due, r = partition.due, l = partition.lease, d = partition.dead,
+    e = partition.ended,
+  }
+  local found = {}
+  local has_more, is_repaired = add_listed(found, partition, zsets[page.state], page)
+  if zsets[page.state] == partition.due and has_groups(partition) then
+    local more_parked, repaired_parked = add_listed(found, partition, partition.parked, page)
+    has_more, is_repaired = has_more or more_parked, is_repaired or repaired_parked
+    table.sort(found, function(a, b)
+      local x, y = page.is_descending and b or a, page.is_descending and a or b
+      local earlier, later = tonumber(x.time), tonumber(y.time)
+      return earlier < later or earlier == later and precedes(x.handle, y.handle)
+    end)
+  end
+  return found, has_more, is_repaired
 end
 
 -- Record (or past job), stored state or '', and reason or '' of an entry as from listed_jobs.

@@ -32,13 +32,25 @@ end
 -- The number of jobs that are due from one time until before another. A layout with waiting jobs in
 -- other keys replaces this function and the next.
 local function count_due(partition, from, to)
-  return redis.call('ZCOUNT', partition.due, from, '(' .. to)
+  local count = redis.call('ZCOUNT', partition.due, from, '(' .. to)
+  if has_groups(partition) then
+    count = count + redis.call('ZCOUNT', partition.parked, from, '(' .. to)
+  end
+  return count
 end
 
 -- The number of ready jobs and of waiting ones, and the first due time or nil.
 local function count_waiting(partition)
-  return redis.call('ZCOUNT', partition.due, '-inf', now), redis.call('ZCARD', partition.due),
-    earliest(partition.due)
+  local ready, waiting, first_due = redis.call('ZCOUNT', partition.due, '-inf', now),
+    redis.call('ZCARD', partition.due), earliest(partition.due)
+  if has_groups(partition) then
+    ready = ready + redis.call('ZCOUNT', partition.parked, '-inf', now)
+    waiting = waiting + redis.call('ZCARD', partition.parked)
+    local first_parked_due = earliest(partition.parked)
+    first_due = first_due and first_parked_due and math.min(first_due, first_parked_due)
+      or first_due or first_parked_due
+  end
+  return ready, waiting, first_due
 end
 
 -- The score of the first entry of a sorted set if it is one of these entries (score, member, score,
@@ -57,13 +69,6 @@ local function first_of(zset, entries)
   return nil
 end
 
--- Calls a command with arguments from this one on, if there are any.
-local function send(command, key, arguments, first)
-  if #arguments >= (first or 1) then
-    redis.call(command, key, unpack(arguments, first or 1))
-  end
-end
-
 -- Makes claims look at the partition at this time, or earlier. The call has taken effect before, so a
 -- key of another type must not make it fail.
 local function look_at(partition, time)
@@ -76,6 +81,10 @@ end
 -- just been added: runners that wait for a later time wake up. A layout with waiting jobs in other
 -- keys replaces this function.
 local function publish_if_first(channel, partition, entries)
+  local groups = groups_of(partition)
+  if groups then
+    groups.join_lines(entries)
+  end
   local first = first_of(partition.due, entries)
   if first then
     look_at(partition, first)
@@ -90,6 +99,11 @@ local function quarantine(partition, member, score)
   -- server out of memory a script may continue once it has run a write that takes none.
   redis.call('ZCARD', partition.quarantine)
   redis.call('ZREM', partition.due, member)
+  if has_groups(partition) then
+    redis.call('ZREM', partition.parked, member)
+    -- Its group is unknown, and it may have had the place of a parked job.
+    redis.pcall('HSET', partition.flow, 'returning', '')
+  end
   redis.call('ZADD', partition.quarantine, score, member)
 end
 

@@ -1,0 +1,273 @@
+-- Groups: how many jobs of each run, and which due jobs wait for room there, the *parked* ones. The rule is
+-- that of dq_core::machine, in groups.rs there, except that a script does not return parked jobs when there
+-- is room, since they may be in another shard: it marks the group, and the next claim returns the first ones.
+
+-- Maximum number of jobs that a claim parks, as in dq_core::machine, and that it returns.
+local MAX_PARKED = 1000
+
+local QUOTE = string.byte('"')
+
+-- The functions for a partition's groups. Few queues limit groups, so they are inside, as those of
+-- read_gate.
+local function open_groups(partition)
+  if partition.groups_opened then
+    return partition.groups_opened
+  end
+  local groups = {}
+  partition.groups_opened = groups
+  local key, flow, parked = partition.groups, partition.flow, partition.parked
+  -- Bytes of an entry after the group: zero byte, due time, handle, shard.
+  local ENTRY_BYTES = 1 + 8 + HANDLE_BYTES + 2
+  local shard = struct.pack('>I2', tonumber(string.match(partition.due, '^{[^}#]*#%d+%.(%d+)}') or 0))
+
+  local byte, find, substring = string.byte, string.find, string.sub
+
+  -- The group in a record, escaped as there; nil if it has none, or if the record is missing or damaged.
+  function groups.of(record)
+    local flags, at = record and byte(record, RECORD_BYTES) or 0, RECORD_BYTES + 1
+    if flags % 8 < 4 then
+      return nil
+    end
+    if flags % 2 == 1 then
+      at = at + 1 + (byte(record, at) or 0)
+    end
+    if flags % 4 >= 2 then
+      at = at + 4
+    end
+    -- Most jobs have no header before it, and a name without escapes.
+    local first = string.match(record, '^{"dq%-group":"([^"\\]*)"', at + 4)
+    if first or #record < at + 3 then
+      return first
+    end
+    local headers = substring(record, at + 4, at + 3 + struct.unpack('>I4', record, at))
+    -- The headers are JSON without spaces. Elsewhere in them these quotes would be escaped.
+    local _, before = find(headers, '"dq-group":"', 1, true)
+    local stop = before and find(headers, '["\\]', before + 1)
+    while stop and byte(headers, stop) ~= QUOTE do
+      stop = find(headers, '["\\]', stop + 2)
+    end
+    return stop and substring(headers, before + 1, stop - 1)
+  end
+
+  local function first_parked(group, count)
+    return redis.call(
+      'ZRANGE', key, '[p' .. group .. '\0', '(p' .. group .. '\1', 'BYLEX', 'LIMIT', 0, count)
+  end
+
+  local function entry_of(group, due, handle)
+    return 'p' .. group .. '\0' .. struct.pack('>I8', due + MAX_TIME) .. handle .. shard
+  end
+
+  -- Marks a group if jobs of it are parked, since one may have room now. Returns whether that is so.
+  local function mark(group)
+    local has_line = #first_parked(group, 1) > 0
+    if has_line then
+      redis.call('ZADD', key, '0', 'm' .. group)
+    end
+    return has_line
+  end
+
+  local function marked(count)
+    return redis.call('ZRANGE', key, '[m', '(n', 'BYLEX', 'LIMIT', 0, count)
+  end
+
+  function groups.has_marked()
+    return #marked(1) > 0
+  end
+
+  -- Moves a waiting job to its group's line.
+  function groups.park(group, due, handle)
+    redis.call('ZREM', partition.due, handle)
+    redis.call('ZADD', parked, string.format('%.0f', due), handle)
+    redis.call('ZADD', key, '0', entry_of(group, due, handle))
+  end
+
+  -- Takes a job out of its group's line before it ends or moves. One that is not parked may leave a place
+  -- for the line's first.
+  function groups.leave(handle, record)
+    local group, due = groups.of(record), redis.call('ZSCORE', parked, handle)
+    if due then
+      redis.call('ZREM', parked, handle)
+      redis.call('ZREM', key, entry_of(group or '', tonumber(due), handle))
+    elseif group then
+      mark(group)
+    end
+  end
+
+  -- Parks due jobs among new entries of `due` (due time, handle, …) whose groups have a line: runners are
+  -- not told of them. The mark lets one start that precedes others.
+  function groups.join_lines(entries)
+    for i = 1, redis.call('ZCARD', key) > 0 and #entries or 0, 2 do
+      -- The call may have moved the job again.
+      local handle = entries[i + 1]
+      local due = tonumber(redis.call('ZSCORE', partition.due, handle) or math.huge)
+      local group = due <= now and groups.of(redis.call('HGET', partition.job, handle))
+      if group and mark(group) then
+        groups.park(group, due, handle)
+      end
+    end
+  end
+
+  -- Adds to `counts` how many leases of these groups are counted, and for '' of all.
+  function groups.read_counts(counts, names)
+    if #names > 0 then
+      local fields = {}
+      for i, name in ipairs(names) do
+        fields[i] = 'n' .. name
+      end
+      for i, count in ipairs(redis.call('HMGET', flow, unpack(fields))) do
+        counts[names[i]] = tonumber(count or 0) or 0
+      end
+    end
+    return counts
+  end
+
+  function groups.count(group)
+    return groups.read_counts({}, { group })[group]
+  end
+
+  -- Writes the counts after these changes. `counts` has those before, and gets the new ones.
+  local function write_counts(changes, counts)
+    local stored, removed = {}, {}
+    for group, change in pairs(changes) do
+      local count = math.max(0, counts[group] + change)
+      counts[group] = count
+      if count > 0 then
+        local n = #stored
+        stored[n + 1], stored[n + 2] = 'n' .. group, count .. ''
+      else
+        removed[#removed + 1] = 'n' .. group
+      end
+    end
+    send('HSET', flow, stored)
+    send('HDEL', flow, removed)
+  end
+
+  -- Counts leases that have begun, at most 100: `begun` is handle, group or '', handle, …; `counts` has the
+  -- counts of their groups and of all.
+  function groups.count_begun(begun, counts)
+    local changes = {}
+    for i = 1, #begun, 2 do
+      local group = begun[i + 1]
+      begun[i] = 'h' .. begun[i] .. shard
+      if group ~= '' then
+        changes[group] = (changes[group] or 0) + 1
+      end
+    end
+    changes[''] = #begun / 2
+    send('HSET', flow, begun)
+    write_counts(changes, counts)
+  end
+
+  -- Counts leases that have ended, at most 100. Returns whether that makes room for a parked job.
+  function groups.count_ended(handles)
+    if #handles == 0 then
+      return false
+    end
+    local fields, names, changes, has_room = {}, { '' }, { [''] = 0 }, false
+    for i, handle in ipairs(handles) do
+      fields[i] = 'h' .. handle .. shard
+    end
+    for _, group in ipairs(redis.call('HMGET', flow, unpack(fields))) do
+      if group then
+        changes[''] = changes[''] - 1
+      end
+      if group and group ~= '' then
+        names[#names + 1] = not changes[group] and group or nil
+        changes[group] = (changes[group] or 0) - 1
+      end
+    end
+    redis.call('HDEL', flow, unpack(fields))
+    write_counts(changes, groups.read_counts({}, names))
+    local has_parked = redis.call('ZCARD', key) > 0
+    for i = 2, has_parked and #names or 0 do
+      has_room = mark(names[i]) or has_room
+    end
+    return has_room
+  end
+
+  -- Counts all leases anew, for a new limit, or after another program or an older version has ended some.
+  -- `partitions` are all of the queue; none to count no more.
+  function groups.recount(partitions)
+    local stored, before = redis.call('HGETALL', flow), {}
+    for i = 1, #stored, 2 do
+      local kind, name = string.sub(stored[i], 1, 1), string.sub(stored[i], 2)
+      if kind == 'n' then
+        before[name] = tonumber(stored[i + 1]) or 0
+      end
+      if kind == 'n' or kind == 'h' then
+        redis.call('HDEL', flow, stored[i])
+      end
+    end
+    -- A small hash is scanned for each field: this converts it to a table for good. See add_leases.
+    local long = string.rep('-', 65)
+    redis.call('HSET', flow, long, '')
+    redis.call('HDEL', flow, long)
+    local counts = { [''] = 0 }
+    for _, counted in ipairs(partitions) do
+      for _, handle in ipairs(redis.call('ZRANGE', counted.lease, 0, -1)) do
+        local group = groups.of(redis.call('HGET', counted.job, handle)) or ''
+        counts[group] = counts[group] or 0
+        open_groups(counted).count_begun({ handle, group }, counts)
+      end
+    end
+    for group, count in pairs(before) do
+      if group ~= '' and (counts[group] or 0) < count then
+        mark(group)
+      end
+    end
+  end
+
+  local function return_entry(partitions, entry)
+    local due = struct.unpack('>I8', entry, #entry - ENTRY_BYTES + 2) - MAX_TIME
+    local handle, number = string.sub(entry, -HANDLE_BYTES - 2, -3), struct.unpack('>I2', entry, #entry - 1)
+    local of = partitions[number + 1]
+    redis.call('ZREM', key, entry)
+    if of and redis.call('ZREM', of.parked, handle) == 1 then
+      redis.call('ZADD', of.due, string.format('%.0f', due), handle)
+    end
+  end
+
+  -- Returns the first parked jobs of marked groups, as many as may start. `max` is a group's limit.
+  function groups.return_marked(partitions, max)
+    local left = MAX_PARKED
+    for _, entry in ipairs(marked(MAX_PARKED)) do
+      local group = string.sub(entry, 2)
+      local free = max - groups.count(group)
+      local first = free > 0 and first_parked(group, math.min(free, left)) or {}
+      for _, job in ipairs(first) do
+        return_entry(partitions, job)
+      end
+      left = left - #first
+      if left == 0 then
+        return
+      end
+      redis.call('ZREM', key, entry)
+    end
+  end
+
+  -- Returns the parked jobs after this entry, some in each call: the limit has changed. Those that are
+  -- parked again meanwhile precede it.
+  function groups.return_all(partitions, after, is_limited)
+    local from = after == '' and '[p' or '(' .. after
+    local entries = redis.call('ZRANGE', key, from, '(q', 'BYLEX', 'LIMIT', 0, MAX_PARKED)
+    for _, entry in ipairs(entries) do
+      return_entry(partitions, entry)
+    end
+    if #entries > 0 then
+      redis.call('HSET', flow, 'returning', entries[#entries])
+    else
+      redis.call('HDEL', flow, 'returning')
+      if not is_limited then
+        redis.call('ZREMRANGEBYRANK', key, 0, -1)
+      end
+    end
+  end
+
+  return groups
+end
+
+-- The functions for a partition's groups; nil if its queue does not limit them.
+local function groups_of(partition)
+  return has_groups(partition) and open_groups(partition) or nil
+end

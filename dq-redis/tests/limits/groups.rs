@@ -1,0 +1,274 @@
+//! Groups: who is woken, which leases count, and what happens to damaged and lost data. The behaviour suite
+//! and the random model test the rest.
+
+use std::time::Duration;
+
+use dq_core::{Backend, Cancelled, ErrorKind, Flow, JobId, JobRef, NewJob, QueueName, Verdict};
+use dq_servers::Redis;
+use dq_testkit::fixture::{assert_error, done_settlements, job, keyed, queue, stats};
+
+use super::{at_most, claim_as, next_hint, open, was_woken};
+use crate::common::{ForeignKey, HOUR, declare, settle};
+
+fn at_most_of_a_group(max: u32) -> Flow {
+    Flow::UNLIMITED.group_max_running(max)
+}
+
+/// Stores due jobs of a group, the oldest first.
+async fn store(backend: &dyn Backend, group: &str, count: u64) -> Vec<JobId> {
+    let now = backend.now().await.unwrap();
+    let due = |n| now - Duration::from_millis(count - n);
+    let mut jobs: Vec<NewJob> = (0..count).map(|_| job("q").group(group)).collect();
+    for (n, job) in (0..).zip(&mut jobs) {
+        job.due = due(n).into();
+    }
+    let ids = jobs.iter().map(|job| job.id).collect();
+    backend.schedule(jobs).await.unwrap();
+    ids
+}
+
+async fn claim(backend: &dyn Backend, max: usize) -> Vec<JobId> {
+    let claimed = claim_as(backend, "w", &[queue("q")], max).await;
+    claimed.jobs.iter().map(|leased| leased.job.id).collect()
+}
+
+/// As if the server's clock had reached the end of the only lease.
+fn end_lease(redis: &Redis) {
+    let handle = redis.command(&["ZRANGE", "{dq}:lease:q", "0", "0"]).list()[0].bytes().to_vec();
+    redis.command_bytes(&[b"ZADD", b"{dq}:lease:q", b"1", &handle]);
+}
+
+fn parked(redis: &Redis) -> i64 {
+    redis.command(&["ZCARD", "{dq}:parked:q"]).int()
+}
+
+#[tokio::test]
+async fn an_expired_lease_returns_the_lines_first_and_wakes_one_waiting_claimer() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let queues = [queue("q")];
+    declare(&backend, &queues[0], at_most_of_a_group(1)).await;
+    let mut first = backend.listen(&queues, "first").await.unwrap();
+    let mut second = backend.listen(&queues, "second").await.unwrap();
+    redis.command(&["PUBLISH", "{dq}:wake:q", "-1"]);
+    for wakeups in [&mut first, &mut second] {
+        while next_hint(wakeups).await != -1 {}
+    }
+    let jobs = store(&backend, "a", 3).await;
+    assert_eq!(claim(&backend, 1).await, jobs[..1]);
+    for worker in ["first", "second"] {
+        assert!(claim_as(&backend, worker, &queues, 1).await.jobs.is_empty(), "{worker}");
+    }
+    assert_eq!(parked(&redis), 2);
+    assert!(
+        was_woken(&redis, &mut first).await && was_woken(&redis, &mut second).await,
+        "new jobs"
+    );
+
+    end_lease(&redis);
+    assert_eq!(stats(&backend, "q").await.ready, 3, "any call ends expired leases");
+    assert!(was_woken(&redis, &mut first).await, "it has waited longest");
+    assert!(!was_woken(&redis, &mut second).await, "there is room for one");
+    // A claim that takes none returns the first.
+    assert!(claim(&backend, 0).await.is_empty());
+    assert_eq!(parked(&redis), 1);
+    let again = claim_as(&backend, "first", &queues, 9).await;
+    assert_eq!((again.jobs.len(), again.jobs[0].job.id), (1, jobs[0]), "the lost job");
+    settle(&backend, &again.jobs[0], Verdict::Done).await;
+    assert!(was_woken(&redis, &mut second).await, "now it has waited longest");
+    assert_eq!(claim(&backend, 9).await, jobs[1..2]);
+}
+
+#[tokio::test]
+async fn a_new_job_of_a_full_group_wakes_nobody_and_hides_no_other_job() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    store(&backend, "a", 2).await;
+    assert_eq!(claim(&backend, 9).await.len(), 1);
+    let mut wakeups = backend.listen(&[queue("q")], "w").await.unwrap();
+    redis.command(&["PUBLISH", "{dq}:wake:q", "-1"]);
+    while next_hint(&mut wakeups).await != -1 {}
+    store(&backend, "a", 1).await;
+    assert!(!was_woken(&redis, &mut wakeups).await, "its group is full");
+    store(&backend, "b", 1).await;
+    assert!(was_woken(&redis, &mut wakeups).await, "its group is not");
+    assert_eq!(parked(&redis), 2);
+}
+
+#[tokio::test]
+async fn an_early_job_of_a_group_with_room_is_first() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 3).await;
+    let running = claim_as(&backend, "w", &[queue("q")], 9).await;
+    backend.settle(&done_settlements(&running)).await.unwrap();
+    assert!(claim(&backend, 0).await.is_empty());
+    assert_eq!(parked(&redis), 1, "another one has returned to the due jobs");
+    let early = store(&backend, "a", 1_000).await;
+    assert_eq!(claim(&backend, 9).await, early[..1]);
+    assert_eq!(stats(&backend, "q").await.ready, 1_000 + 1);
+    assert!(!jobs.is_empty());
+}
+
+#[tokio::test]
+async fn jobs_that_run_when_a_group_gets_a_limit_count() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let jobs = store(&backend, "a", 5).await;
+    let running = claim_as(&backend, "w", &[queue("q")], 2).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(2)).await;
+    assert!(claim(&backend, 9).await.is_empty());
+    settle(&backend, &running.jobs[0], Verdict::Done).await;
+    assert_eq!(claim(&backend, 9).await, jobs[2..3]);
+    for max in [1, 2] {
+        declare(&backend, &queue("q"), at_most_of_a_group(max)).await;
+        assert!(claim(&backend, 9).await.is_empty(), "two still run");
+    }
+    declare(&backend, &queue("q"), at_most_of_a_group(3)).await;
+    assert_eq!(claim(&backend, 9).await, jobs[3..4]);
+}
+
+#[tokio::test]
+async fn leases_that_others_have_ended_make_room() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 3).await;
+    assert_eq!(claim(&backend, 9).await, jobs[..1]);
+    assert!(claim(&backend, 9).await.is_empty());
+    // A version without groups settles what it has leased before.
+    redis.command(&["ZREMRANGEBYRANK", "{dq}:lease:q", "0", "-1"]);
+    assert_eq!(claim(&backend, 9).await, jobs[1..2]);
+    assert!(claim(&backend, 9).await.is_empty(), "one runs");
+}
+
+#[tokio::test]
+async fn names_of_groups_need_no_care() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let names = ["a", "ab", "\"", "\\", "a\\\"", "\",\"dq-group\":\"a", "käufer", "{}"];
+    for name in names {
+        let mut all_parts = keyed("q", name).group(name).max_attempts(3).remember(HOUR);
+        all_parts.headers.insert("a-header", "\"dq-group\":\"another\"");
+        all_parts.headers.insert("dq-groups", "\\\"dq-group\":\"another\"");
+        backend.schedule(vec![all_parts, job("q").group(name)]).await.unwrap();
+    }
+    let running = claim_as(&backend, "w", &[queue("q")], 99).await;
+    let groups: Vec<_> = running.jobs.iter().map(|leased| leased.job.group().unwrap()).collect();
+    assert_eq!(running.jobs.len(), names.len(), "one of each: {groups:?}");
+    backend.settle(&done_settlements(&running)).await.unwrap();
+    assert_eq!(claim(&backend, 99).await.len(), names.len());
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_the_last_job_of_a_group() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let queue = queue("q");
+    declare(&backend, &queue, at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 3).await;
+    let running = claim_as(&backend, "w", std::slice::from_ref(&queue), 9).await;
+    let by_id = |id: &JobId| JobRef::new(queue.clone(), *id);
+    let cancelled = backend.cancel(&jobs[1..].iter().map(by_id).collect::<Vec<_>>()).await;
+    assert_eq!(cancelled.unwrap(), [Cancelled::Cancelled; 2]);
+    settle(&backend, &running.jobs[0], Verdict::Done).await;
+    assert!(claim(&backend, 9).await.is_empty());
+    for key in ["{dq}:groups:q", "{dq}:parked:q", "{dq}:due:q", "{dq}:lease:q", "{dq}:job:q"] {
+        assert_eq!(redis.command(&["EXISTS", key]).int(), 0, "{key}");
+    }
+    let fields = redis.command(&["HKEYS", "{dq}:flow:q"]);
+    assert_eq!(fields.list().len(), 1, "the declaration");
+}
+
+/// Parks more jobs than one claim returns.
+#[tokio::test]
+async fn all_parked_jobs_return_when_there_is_no_limit_any_more() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let queue = queue("q");
+    let format = || redis.command(&["HGET", "{dq}:meta:q", "format"]).text();
+    declare(&backend, &queue, at_most_of_a_group(1)).await;
+    assert_eq!(format(), "3/3/3");
+    store(&backend, "a", 2_500).await;
+    for _ in 0..4 {
+        claim(&backend, 9).await;
+    }
+    assert_eq!(parked(&redis), 2_499);
+    declare(&backend, &queue, Flow::UNLIMITED).await;
+    assert_eq!(format(), "3/3/3", "jobs are still parked");
+    let (mut claimed, mut claims) = (0, 0);
+    while claimed < 2_499 {
+        claimed += claim(&backend, 1_000).await.len();
+        claims += 1;
+        assert!(claims < 1_000, "{claimed} jobs were claimed");
+    }
+    assert_eq!((parked(&redis), format()), (0, "3/1/1".to_owned()));
+    declare(&backend, &queue, at_most(1)).await;
+    assert_eq!(format(), "3/2/1");
+    assert_eq!(redis.command(&["EXISTS", "{dq}:groups:q"]).int(), 0);
+}
+
+#[tokio::test]
+async fn room_in_a_group_of_one_queue_among_many_is_found() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    // More than a claim looks at without the index of queues.
+    let others = (0..20).map(|n| queue(&format!("q{n}")));
+    let queues: Vec<QueueName> = others.chain([queue("q")]).collect();
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 2).await;
+    let running = claim_as(&backend, "w", &queues, 9).await;
+    let full = claim_as(&backend, "w", &queues, 9).await;
+    let lease_end = Some(running.jobs[0].leased_until);
+    assert_eq!((full.jobs.len(), full.next_due), (0, lease_end), "the runner may sleep until then");
+    settle(&backend, &running.jobs[0], Verdict::Done).await;
+    let next = claim_as(&backend, "w", &queues, 9).await;
+    assert_eq!((next.jobs.len(), next.jobs[0].job.id), (1, jobs[1]));
+}
+
+#[tokio::test]
+async fn parked_jobs_return_when_the_server_has_lost_the_limit() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+    let jobs = store(&backend, "a", 4).await;
+    assert_eq!(claim(&backend, 9).await, jobs[..1]);
+    redis.command(&["DEL", "{dq}:flow:q"]);
+    assert_eq!(claim(&backend, 9).await, jobs[1..]);
+    assert_eq!(claim(&backend, 9).await, []);
+    assert_eq!(redis.command(&["HGET", "{dq}:meta:q", "format"]).text(), "3/1/1");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_stops_its_queue_only() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let queues: [QueueName; 2] = [queue("q"), queue("well")];
+    declare(&backend, &queues[0], at_most_of_a_group(1)).await;
+    for kind in ["flow", "groups", "parked"] {
+        let jobs = store(&backend, "a", 3).await;
+        let running = claim_as(&backend, "w", &queues, 9).await;
+        assert_eq!(running.jobs.len(), 1, "{kind}");
+        let foreign = ForeignKey::replace(&redis, &format!("{{dq}}:{kind}:q"));
+        backend.schedule(vec![job("well")]).await.unwrap();
+        let served = claim_as(&backend, "w", &queues, 1).await;
+        assert_eq!(served.jobs.len(), 1, "{kind}");
+        backend.settle(&done_settlements(&served)).await.unwrap();
+        let waits = [JobRef::new(queues[0].clone(), jobs[1])];
+        if kind != "flow" {
+            let refused = backend.cancel(&waits).await;
+            assert_error(refused, ErrorKind::Incompatible, &["WRONGTYPE"]);
+        }
+        let findings = backend.check().await;
+        assert!(findings.iter().any(|found| found.code == "redis.foreign-key"), "{findings:?}");
+        foreign.restore();
+        assert_eq!(backend.cancel(&waits).await.unwrap(), [Cancelled::Cancelled], "{kind}");
+        backend.settle(&done_settlements(&running)).await.unwrap();
+        let rest = claim_as(&backend, "w", &queues, 9).await;
+        assert_eq!(rest.jobs.iter().map(|leased| leased.job.id).collect::<Vec<_>>(), jobs[2..]);
+        backend.settle(&done_settlements(&rest)).await.unwrap();
+    }
+}
