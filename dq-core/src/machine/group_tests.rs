@@ -285,3 +285,26 @@ fn a_small_group_beside_a_big_one_takes_at_most_twice_its_time() {
         "the test sees the difference"
     );
 }
+
+#[test]
+fn a_new_job_of_a_full_group_wakes_nobody_and_hides_no_other_job() {
+    let mut walk = Walk::new(1);
+    let flow = Flow { group_max_running: Some(1), ..Flow::UNLIMITED };
+    walk.machine.operate(Operation::DeclareFlow { queue: &queue(), flow }, walk.now);
+    walk.machine.take_hints();
+    let schedule = |walk: &mut Walk, group: &str| {
+        walk.jobs += 1;
+        let id = JobId::from_bytes(walk.jobs.to_be_bytes());
+        let job = NewJob::new(id, queue(), Due::NOW, Default::default()).group(group);
+        assert!(walk.machine.schedule(job, (), walk.now).is_stored());
+        walk.machine.take_hints().len()
+    };
+    assert_eq!(schedule(&mut walk, "a"), 1);
+    schedule(&mut walk, "a");
+    // One job runs, and the other is parked.
+    let want = [Want::new(queue(), 2, LEASE)];
+    let claimed = walk.machine.claim(ClaimParams::new(&want, 2, "w"), walk.now);
+    assert_eq!(claimed.jobs.len(), 1);
+    assert_eq!(schedule(&mut walk, "a"), 0, "its group is full");
+    assert_eq!(schedule(&mut walk, "b"), 1, "it can start");
+}

@@ -87,6 +87,11 @@ impl Groups {
         self.by_name.get(name).is_some_and(|group| !group.line.is_empty())
     }
 
+    pub(super) fn is_behind_line(&self, name: &str, entry: TimeEntry) -> bool {
+        let first = self.by_name.get(name).and_then(|group| group.line.first());
+        first.is_some_and(|first| *first < entry)
+    }
+
     fn group(&mut self, name: &str) -> &mut Group {
         if !self.by_name.contains_key(name) {
             self.by_name.insert(name.into(), Group::default());

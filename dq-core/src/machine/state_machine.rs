@@ -77,11 +77,10 @@ impl<R: Stored> Machine<R> {
         self.table.expire_leases(now);
         let queue = self.table.ensure_queue(&new.queue);
         let first = self.table.queues[queue].waiting.first();
-        let has_line = self.table.group_has_line(queue, new.headers.get(Headers::GROUP));
         let scheduled = self.store_or_keep(new, stored, now);
         let is_first = first.is_none_or(|first| scheduled.due().as_millis() < first.at);
-        // In a full group it waits, and the claim of the job before it returns its due time.
-        if scheduled.is_stored() && is_first && !has_line {
+        // A due job behind its group's line wakes nobody, and must not hide later jobs from listeners.
+        if scheduled.is_stored() && !self.table.park_behind_line(scheduled.id(), now) && is_first {
             self.hint(queue, scheduled.due());
         }
         scheduled

@@ -281,14 +281,24 @@ impl<R: Stored> JobTable<R> {
         }
     }
 
-    /// Returns whether jobs of the job's group are parked.
-    pub(super) fn has_line(&self, slot: Slot) -> bool {
-        let record = &self.records[slot];
-        self.group_has_line(record.queue, record.job.group())
+    /// Parks a due job that is later than a parked one of its group. Returns `false` for other jobs.
+    pub(super) fn park_behind_line(&mut self, id: JobId, now: Timestamp) -> bool {
+        let Some(slot) = self.find_id(id) else { return false };
+        let JobRecord { job, seq, queue, .. } = &self.records[slot];
+        let entry = TimeEntry { at: job.due.as_millis(), seq: *seq, slot };
+        let groups = job.group().zip(self.queues[*queue].groups.as_ref());
+        let is_behind = job.due <= now
+            && groups.is_some_and(|(group, groups)| groups.is_behind_line(group, entry));
+        if is_behind {
+            self.park(slot);
+        }
+        is_behind
     }
 
-    pub(super) fn group_has_line(&self, queue: usize, group: Option<&str>) -> bool {
-        let groups = group.zip(self.queues[queue].groups.as_ref());
+    /// Returns whether jobs of the job's group are parked.
+    pub(super) fn has_line(&self, slot: Slot) -> bool {
+        let JobRecord { job, queue, .. } = &self.records[slot];
+        let groups = job.group().zip(self.queues[*queue].groups.as_ref());
         groups.is_some_and(|(group, groups)| groups.has_line(group))
     }
 
