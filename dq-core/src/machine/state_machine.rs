@@ -19,8 +19,8 @@ use crate::backend::{
     Rescheduled, Scheduled, Settled, Settlement, Verdict,
 };
 use crate::model::{
-    Ended, Ending, Headers, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning,
-    QueueName, Target, Timestamp,
+    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
+    Target, Timestamp,
 };
 
 /// Maximum jobs that one purge call removes. Builds that share a log must agree on it.
