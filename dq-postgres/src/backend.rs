@@ -136,9 +136,7 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::all();
-        capabilities.groups = false;
-        capabilities
+        Capabilities::all()
     }
 
     async fn now(&self) -> Result<Timestamp> {

@@ -13,11 +13,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use dq_core::QueueName;
+use dq_core::{QueueName, Timestamp};
 
 /// Bounds stay this far behind the present, in milliseconds, for transactions that are not committed
 /// yet.
 pub(crate) const LAG: i64 = 500;
+
+/// After a claim that found no room, new jobs wake no listener for this time, in milliseconds: whoever waits
+/// for room is called.
+pub(crate) const QUIET: i64 = 100;
 
 const MIN_FULL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -35,8 +39,9 @@ pub(crate) struct QueueBounds {
     pub(crate) expiry: i64,
     pub(crate) last_rewind: Option<i64>,
     pub(crate) rewinds: i64,
-    /// The last claim left a due job, because the queue's limits let none start.
-    pub(crate) is_held_back: bool,
+    /// Until then, new jobs wake nobody: the last claim left a due job, because the queue's limits let none
+    /// start.
+    pub(crate) quiet_until: Option<i64>,
     /// How often the bounds were set. A claim's reply does not know leases of claims beside it.
     pub(crate) changes: u64,
 }
@@ -48,7 +53,7 @@ impl QueueBounds {
         expiry: i64::MIN,
         last_rewind: None,
         rewinds: 0,
-        is_held_back: false,
+        quiet_until: None,
         changes: 0,
     };
 
@@ -92,16 +97,10 @@ impl Bounds {
         ended.elapsed() >= MIN_FULL_INTERVAL.max(took * FULL_SHARE)
     }
 
-    /// Returns whether the last claim left a due job of the queue for lack of room.
-    pub(crate) fn is_held_back(&self, queue: &QueueName) -> bool {
-        self.queues.get(queue).is_some_and(|bounds| bounds.is_held_back)
-    }
-
-    /// Notes that the queue has room again.
-    pub(crate) fn release(&mut self, queue: &QueueName) {
-        if let Some(bounds) = self.queues.get_mut(queue) {
-            bounds.is_held_back = false;
-        }
+    /// Returns from when a new job of the queue wakes listeners.
+    pub(crate) fn wakes_at(&self, queue: &QueueName) -> Timestamp {
+        let quiet_until = self.queues.get(queue).and_then(|bounds| bounds.quiet_until);
+        quiet_until.map_or(Timestamp::EPOCH, Timestamp::from_millis)
     }
 
     pub(crate) fn of(&self, queue: &QueueName, is_full: bool) -> QueueBounds {

@@ -12,7 +12,7 @@ use dq_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::bounds::{LAG, QueueBounds};
+use crate::bounds::{LAG, QUIET, QueueBounds};
 use crate::error::{Effect, unexpected};
 use crate::params;
 use crate::row;
@@ -77,8 +77,9 @@ impl QueueReply {
             expiry: if changes == known.changes { expiry } else { expiry.min(known.expiry) },
             last_rewind: Some(self.last_rewind),
             rewinds: self.rewinds,
-            is_held_back: self.held_until.is_some()
-                && self.first_waiting().is_some_and(|at| at <= now),
+            quiet_until: (self.held_until.is_some()
+                && self.first_waiting().is_some_and(|at| at <= now))
+            .then_some(now + QUIET),
             changes: known.changes + 1,
         }
     }

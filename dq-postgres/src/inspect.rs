@@ -19,15 +19,16 @@ const STATS: &str = "
     WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
     newest AS (SELECT q, ending, sum(jobs)::bigint AS jobs FROM dq.tally GROUP BY q, ending)
     SELECT name, paused,
-        (SELECT count(*) FROM dq.job WHERE q = queue.q AND state = 0 AND at > t)
+        (SELECT count(*) FROM dq.job WHERE q = queue.q AND state IN (-1, 0) AND at > t)
             + (SELECT count(*) FROM dq.job WHERE q = queue.q AND state = 1 AND at <= t AND due > t)
             AS scheduled,
-        (SELECT count(*) FROM dq.job WHERE q = queue.q AND state = 0 AND at <= t)
+        (SELECT count(*) FROM dq.job WHERE q = queue.q AND state IN (-1, 0) AND at <= t)
             + (SELECT count(*) FROM dq.job WHERE q = queue.q AND state = 1 AND at <= t AND due <= t)
             AS ready,
         (SELECT count(*) FROM dq.job WHERE q = queue.q AND state = 1 AND at > t) AS running,
         (SELECT count(*) FROM dq.job WHERE q = queue.q AND state = 2) AS dead,
         least((SELECT min(at) FROM dq.job WHERE q = queue.q AND state = 0),
+            (SELECT min(at) FROM dq.job WHERE q = queue.q AND state = -1),
             (SELECT min(due) FROM dq.job WHERE q = queue.q AND state = 1 AND at <= t)) AS next_due,
         done + coalesce((SELECT jobs FROM newest n WHERE n.q = queue.q AND ending = 'done'), 0)
             AS done,
@@ -159,7 +160,7 @@ impl Store {
                 "WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
                 named AS MATERIALIZED (SELECT q FROM dq.queue WHERE name = $1)
                 SELECT
-                    (SELECT count(*) FROM dq.job, named WHERE job.q = named.q AND state = 0
+                    (SELECT count(*) FROM dq.job, named WHERE job.q = named.q AND state IN (-1, 0)
                         AND at >= first AND at < last)
                     + (SELECT count(*) FROM dq.job, named WHERE job.q = named.q AND state = 1
                         AND at <= t AND due >= first AND due < last)
@@ -181,6 +182,7 @@ impl Store {
 fn waiting(comparison: &str) -> String {
     format!(
         "SELECT * FROM of_queue WHERE state = 0 AND at {comparison} t
+        UNION ALL SELECT * FROM of_queue WHERE state = -1 AND at {comparison} t
         UNION ALL SELECT * FROM of_queue WHERE state = 1 AND at <= t AND due {comparison} t"
     )
 }

@@ -134,14 +134,9 @@ fn wake(store: &Store, notice: &Notice) {
     let queues = store.listeners.queues().into_iter();
     for queue in queues.filter(|queue| buckets.get(queue) == Some(&notice.bucket)) {
         match &notice.room {
-            // Another job makes no room.
-            None if lock(&store.bounds).is_held_back(&queue) => {}
             // The job's due time is unknown; the claim that follows returns it.
-            None => store.listeners.wake(&queue, Timestamp::EPOCH),
-            Some((due, worker)) if worker.is_empty() => {
-                lock(&store.bounds).release(&queue);
-                store.listeners.wake(&queue, *due);
-            }
+            None => store.listeners.wake(&queue, lock(&store.bounds).wakes_at(&queue)),
+            Some((due, worker)) if worker.is_empty() => store.listeners.wake(&queue, *due),
             Some((due, worker)) => {
                 store.listeners.wake_if_present(&queue, worker, *due);
             }

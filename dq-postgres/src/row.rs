@@ -53,7 +53,8 @@ pub(crate) fn view(row: &Row, queue: &QueueName, now: i64) -> Result<JobView> {
     let state: i16 = row.try_get("state")?;
     let is_running = state == 1 && at > now;
     if state == 1 && !is_running {
-        job.losses = job.losses.saturating_add(1);
+        // It may be -1, see `groups.sql`.
+        job.losses = unsigned(row.try_get::<_, i32>("losses")?.saturating_add(1));
     }
     let job_state = match state {
         2 => JobState::Dead,

@@ -5,6 +5,7 @@ mod connect;
 mod cuts;
 mod failures;
 mod fuzz;
+mod groups;
 mod horizon;
 mod limits;
 mod order;

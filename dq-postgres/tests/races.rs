@@ -58,10 +58,8 @@ async fn a_repeated_call_replaces_no_job_when_its_own_ends_meanwhile() {
         first.id, lease.token.0,
     );
     let (repeated, settled) = tokio::join!(backend.schedule(vec![first]), async {
-        let waits = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event_type = 'Lock'";
         wait_until("the call waits", async || {
-            client(&url).await.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 1
+            client(&url).await.query_one(WAITING, &[]).await.unwrap().get::<_, i64>(0) == 1
         })
         .await;
         settling.batch_execute(&settle).await
@@ -73,6 +71,10 @@ async fn a_repeated_call_replaces_no_job_when_its_own_ends_meanwhile() {
     assert!(other.is_some(), "the other job was replaced");
 }
 
+/// Counts calls that wait for a lock.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
 const DEADLOCK: &str = "deadlock detected";
 
 /// A server that finds deadlocks at once, and logs them.
@@ -80,25 +82,54 @@ async fn server_that_finds_deadlocks() -> Postgres {
     blocking(|| Postgres::options().set("deadlock_timeout", "10ms").start()).await
 }
 
+/// While the first job is locked, a call waits for it and has locked no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settlements_and_renewals_lock_in_one_order() {
-    let postgres = server_that_finds_deadlocks().await;
-    let (settling, renewing) = (connect(&postgres.url()).await, connect(&postgres.url()).await);
-    for round in 0..60 {
-        settling.schedule((0..100).map(|_| job(Due::NOW)).collect()).await.unwrap();
-        let claimed = claim(&settling, 100).await.jobs;
-        assert_eq!(claimed.len(), 100);
-        let verdict = if round % 2 == 0 { Verdict::Done } else { Verdict::Snooze(Due::NOW) };
-        let leases = || claimed.iter().map(|leased| leased.lease());
-        let settlements: Vec<_> =
-            leases().rev().map(|lease| Settlement::new(lease, verdict.clone())).collect();
-        let renewals: Vec<_> = leases().map(|lease| Renewal::new(lease, LEASE)).collect();
-        let (settled, renewed) =
-            tokio::join!(settling.settle(&settlements), renewing.renew(&renewals));
-        settled.unwrap();
-        renewed.unwrap();
+    let url = database().await;
+    let backend = connect(&url).await;
+    let (holder, other) = (client(&url).await, client(&url).await);
+    // In a small table, plans read all jobs in the order of their ids.
+    for _ in 0..5 {
+        let later = Due::After(LEASE * 100);
+        backend.schedule((0..1_000).map(|_| job(later)).collect()).await.unwrap();
     }
-    assert!(!postgres.log().contains(DEADLOCK));
+    holder.batch_execute("ANALYZE dq.job").await.unwrap();
+    let retry = Verdict::retry(Due::NOW, "failed");
+    for verdict in [None, Some(Verdict::Done), Some(Verdict::Snooze(Due::NOW)), Some(retry)] {
+        backend.schedule((0..20).map(|_| job(Due::NOW)).collect()).await.unwrap();
+        let mut claimed = claim(&backend, 20).await.jobs;
+        // The caller's order is the reverse.
+        claimed.sort_by_key(|leased| std::cmp::Reverse(leased.job.id));
+        let leases = claimed.iter().map(LeasedJob::lease);
+        let call = async {
+            match &verdict {
+                None => {
+                    let renewals: Vec<_> = leases.map(|lease| Renewal::new(lease, LEASE)).collect();
+                    backend.renew(&renewals).await.map(drop)
+                }
+                Some(verdict) => {
+                    let settle = |lease| Settlement::new(lease, verdict.clone());
+                    let settlements: Vec<_> = leases.map(settle).collect();
+                    backend.settle(&settlements).await.map(drop)
+                }
+            }
+        };
+        let first = claimed[19].job.id;
+        let hold = format!("BEGIN; SELECT FROM dq.job WHERE id = '{first}' FOR UPDATE");
+        holder.batch_execute(&hold).await.unwrap();
+        let (called, ()) = tokio::join!(call, async {
+            wait_until("the call waits", async || {
+                other.query_one(WAITING, &[]).await.unwrap().get::<_, i64>(0) == 1
+            })
+            .await;
+            let others =
+                format!("SELECT FROM dq.job WHERE state = 1 AND id <> '{first}' FOR UPDATE NOWAIT");
+            other.batch_execute(&others).await.unwrap_or_else(|e| panic!("{verdict:?}: {e}"));
+            holder.batch_execute("COMMIT").await.unwrap();
+        });
+        called.unwrap();
+        holder.batch_execute("DELETE FROM dq.job WHERE due <= dq.now_ms()").await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,6 +26,10 @@ BEGIN
         RAISE 'dq: headers must be a JSON object whose values are strings'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF octet_length(headers ->> 'dq-group') NOT BETWEEN 1 AND 128 OR headers ->> 'dq-group' ~ '[[:cntrl:]]' THEN
+        RAISE 'dq: the header dq-group must have 1 to 128 bytes, without control characters'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF max_attempts NOT BETWEEN 1 AND 4294967295 THEN
         RAISE 'dq: max_attempts must be from 1 to 4294967295'
             USING ERRCODE = 'invalid_parameter_value';

@@ -35,7 +35,7 @@ BEGIN
         IF j.state = 1 AND j.at > t THEN
             outcomes[i] := 2;
         ELSE
-            j.losses := least(j.losses + j.state, 1000000000);
+            j.losses := least(j.losses + greatest(j.state, 0), 1000000000);
             PERFORM dq.end_job(j, 'cancelled', NULL, t);
             outcomes[i] := 0;
         END IF;
@@ -66,8 +66,9 @@ BEGIN
         IF are_delays[i] THEN
             receipt_dues[i] := t + times[i];
         END IF;
+        PERFORM dq.leave_group(j);
         UPDATE dq.job SET state = 0, at = receipt_dues[i], due = receipt_dues[i], first_due = NULL,
-                losses = least(losses + state, 1000000000)
+                losses = least(losses + greatest(state, 0), 1000000000)
             WHERE id = j.id;
         outcomes[i] := 0;
         receipt_ids[i] := j.id;

@@ -33,14 +33,24 @@ DECLARE
     g dq.gate;
     -- Queues with limits; null if no queue of the store has any.
     locked integer[];
+    -- The gate after this claim.
+    new_gate dq.gate;
     room record;
+    passed record;
     first_at bigint;
     first_seq bigint;
     first_expired bigint;
     rewound record;
     -- The rows stay in their places: this transaction has locked them.
     picked tid[];
+    met integer;
+    started integer;
+    parked integer;
+    newly_parked integer;
+    ended integer;
+    returned integer;
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(dq.limits_key(name)) FROM unnest(queues) AS name;
     IF EXISTS (SELECT FROM dq.flow) THEN
         locked := CASE WHEN total > 0 THEN dq.lock_gates(queues, maxes) ELSE '{}' END;
         t := dq.now_ms();
@@ -68,23 +78,44 @@ BEGIN
             SELECT * INTO f FROM dq.flow WHERE flow.q = wanted.q;
             IF FOUND THEN
                 g := dq.gate_of(f.q);
+                new_gate := g;
+                IF f.group_max_running IS NOT NULL THEN
+                    -- A full claim begins at the start.
+                    IF from_at[i] = -9223372036854775808 AND dq.find_group_room(f, t)
+                        AND f.q <> ALL (locked)
+                    THEN
+                        PERFORM dq.call_worker(f.q, 0, '');
+                    END IF;
+                    IF f.q = ANY (locked) THEN
+                        SELECT * INTO ended, returned
+                            FROM dq.return_parked(f, g.room_at, first_expired, t);
+                        new_gate.parked := g.parked - returned;
+                        IF ended > 0 AND g.room_at < t - 1000 THEN
+                            -- Transactions under way may have earlier rows.
+                            new_gate.room_at := t - 500;
+                        END IF;
+                    END IF;
+                END IF;
                 room := dq.room(f, g.used, t);
                 -- A queue that was only throttled has no limit: jobs may wait in the runner.
                 most := CASE
-                    WHEN coalesce(f.max_running, f.rate_interval) IS NULL THEN least(most, room.jobs)
+                    WHEN coalesce(f.max_running, f.group_max_running, f.rate_interval) IS NULL
+                        THEN least(most, room.jobs)
                     WHEN f.q <> ALL (locked) THEN 0
                     ELSE least(startable, room.jobs) END;
             END IF;
         END IF;
-        picked := '{}';
-        IF most > 0 THEN
+        started := 0;
+        parked := 0;
+        WHILE started < most LOOP
+            met := greatest(most - started, least(parked, 100));
             picked := ARRAY(
                 SELECT due_job.place FROM (
                     SELECT * FROM (
                         SELECT j.ctid AS place, j.at AS due, j.seq FROM dq.job j
                         WHERE j.q = wanted.q AND j.state = 0 AND j.at <= t
                             AND (j.at, j.seq) >= (first_at, first_seq)
-                        ORDER BY j.at, j.seq LIMIT most FOR UPDATE SKIP LOCKED) AS waiting
+                        ORDER BY j.at, j.seq LIMIT met FOR UPDATE SKIP LOCKED) AS waiting
                     UNION ALL
                     SELECT * FROM (
                         SELECT j.ctid, j.due, j.seq FROM dq.job j
@@ -94,23 +125,32 @@ BEGIN
                                 WHERE e.q = wanted.q AND e.state = 1 AND e.at <= t
                                     AND e.at >= first_expired
                                 ORDER BY e.at LIMIT 10000) AS first
-                            ORDER BY first.due, first.seq LIMIT most))
+                            ORDER BY first.due, first.seq LIMIT met))
                         FOR UPDATE SKIP LOCKED) AS expired
-                ) AS due_job ORDER BY due_job.due, due_job.seq LIMIT most);
-            IF cardinality(picked) > 0 THEN
-                remaining := remaining - cardinality(picked);
-                RETURN QUERY UPDATE dq.job j
-                    SET state = 1, at = t + lease_times[i], worker = holder, since = t,
-                        token = least(greatest(coalesce(j.token, 0) + 1, t * 1000), 9000000000000000000),
-                        deliveries = least(j.deliveries + 1, 1000000000),
-                        losses = least(j.losses + j.state, 1000000000)
-                    WHERE j.ctid = ANY (picked)
-                    RETURNING i, j.id, j.seq, j.key, j.due, j.first_due, j.created, j.attempts,
-                        j.deliveries, j.losses, j.max_attempts, j.headers, j.payload, j.token,
-                        j.at, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-                        NULL::bigint, NULL::bigint, NULL::bigint;
+                ) AS due_job ORDER BY due_job.due, due_job.seq LIMIT met);
+            met := cardinality(picked);
+            EXIT WHEN met = 0;
+            IF f.q = wanted.q AND f.group_max_running IS NOT NULL THEN
+                SELECT * INTO picked, newly_parked FROM dq.park_full(f, picked, most - started, t);
+                parked := parked + newly_parked;
             END IF;
-        END IF;
+            started := started + cardinality(picked);
+            RETURN QUERY UPDATE dq.job j
+                SET state = 1, at = t + lease_times[i], worker = holder, since = t,
+                    grp = dq.group_of(j.headers),
+                    token = least(greatest(coalesce(j.token, 0) + 1, t * 1000), 9000000000000000000),
+                    deliveries = least(j.deliveries + 1, 1000000000),
+                    losses = least(j.losses + j.state, 1000000000)
+                WHERE j.ctid = ANY (picked)
+                RETURNING i, j.id, j.seq, j.key, j.due, j.first_due, j.created, j.attempts,
+                    j.deliveries, j.losses, j.max_attempts, j.headers, j.payload, j.token,
+                    j.at, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+                    NULL::bigint, NULL::bigint, NULL::bigint;
+            -- Behind jobs of full groups may be others.
+            EXIT WHEN met = cardinality(picked) OR parked >= 1000;
+        END LOOP;
+        remaining := remaining - started;
+        new_gate.parked := new_gate.parked + parked;
         SELECT j.at, j.seq INTO next_at, next_seq FROM dq.job j
             WHERE j.q = wanted.q AND j.state = 0 AND (j.at, j.seq) >= (first_at, first_seq)
             ORDER BY j.at, j.seq LIMIT 1;
@@ -123,8 +163,10 @@ BEGIN
             ORDER BY j.at LIMIT 1;
         until := NULL;
         IF f.q = wanted.q THEN
-            until := dq.pass_gate(f, g, holder, cardinality(picked), startable, room.free,
+            passed := dq.pass_gate(f, g, new_gate, holder, started, startable, room.free,
                 coalesce(least(next_at, expired_due) <= t, false), f.q = ANY (locked), t);
+            until := passed.until;
+            next_expiry := least(next_expiry, passed.again_at);
         END IF;
         want := i;
         RETURN NEXT;
@@ -144,10 +186,11 @@ BEGIN
     -- Locks in one order, like `settle`.
     PERFORM FROM dq.job j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
     -- A claim beside this does not see the renewal, and might give the place away.
-    IF EXISTS (SELECT FROM dq.flow WHERE max_running IS NOT NULL) THEN
+    IF EXISTS (SELECT FROM dq.flow WHERE coalesce(max_running, group_max_running) IS NOT NULL) THEN
         PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', limited.q)) FROM (
             SELECT DISTINCT j.q FROM dq.job j JOIN dq.flow USING (q)
-            WHERE j.id = ANY (ids) AND max_running IS NOT NULL ORDER BY j.q) AS limited;
+            WHERE j.id = ANY (ids) AND coalesce(max_running, group_max_running) IS NOT NULL
+            ORDER BY j.q) AS limited;
     END IF;
     t := dq.now_ms();
     RETURN QUERY UPDATE dq.job j SET at = t + lease.duration

@@ -69,6 +69,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     in_history boolean := (SELECT max > 0 FROM dq.history_limit WHERE q = j.q);
 BEGIN
+    PERFORM dq.leave_group(j);
     INSERT INTO dq.tally VALUES (j.q, ending, 1);
     IF in_history OR j.remember > 0 THEN
         UPDATE dq.job SET state = CASE WHEN in_history THEN 3 ELSE 4 END,

@@ -19,7 +19,7 @@ BEGIN
     FOR queue_id IN
         SELECT q FROM unnest(queues, maxes) AS want (name, most)
             JOIN dq.queue USING (name) JOIN dq.flow USING (q)
-        WHERE most > 0 AND NOT paused AND coalesce(max_running, rate_interval) IS NOT NULL
+        WHERE most > 0 AND NOT paused AND coalesce(max_running, group_max_running, rate_interval) IS NOT NULL
         ORDER BY q
     LOOP
         PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', queue_id));
@@ -34,14 +34,15 @@ DECLARE
     g dq.gate;
 BEGIN
     SELECT * INTO g FROM dq.gate WHERE q = queue_id ORDER BY n DESC LIMIT 1;
-    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}')::dq.gate END;
+    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}', 0, 0)::dq.gate END;
 END $$;
 
 -- With an older snapshot, as in a transaction that is not READ COMMITTED, a claim does not see the last one.
 -- Then the row exists, and the server reports a serialization failure, after which the call is repeated.
 CREATE OR REPLACE FUNCTION dq.change_gate(g dq.gate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO dq.gate VALUES (g.q, g.n + 1, g.used, g.line, g.seen) ON CONFLICT DO NOTHING;
+    INSERT INTO dq.gate VALUES (g.q, g.n + 1, g.used, g.line, g.seen, g.parked, g.room_at)
+        ON CONFLICT DO NOTHING;
 END $$;
 
 -- `used` at the time `t`: in the range also after the clock was set back, or the rate was changed.
@@ -85,24 +86,25 @@ BEGIN
 END $$;
 
 -- Counts jobs that a claim has started, of `wanted` ones, in a queue where `free` others could have run; and
--- moves the claimer in the line, or out of it. Returns until when no job may start: null if one may, the
--- largest number if only the end of a lease makes room.
+-- moves the claimer in the line, or out of it. `g` is the gate after the claim, `old` the stored one.
+-- Returns until when no job may start: null if one may, the largest number if only the end of a lease makes
+-- room. `again_at` is when the claimer should look again, in any case.
 CREATE OR REPLACE FUNCTION dq.pass_gate(
-    f dq.flow, old dq.gate, claimer text, started integer, wanted integer, free bigint, is_due boolean,
-    has_lock boolean, t bigint
-) RETURNS bigint LANGUAGE plpgsql AS $$
+    f dq.flow, old dq.gate, g dq.gate, claimer text, started integer, wanted integer, free bigint,
+    is_due boolean, has_lock boolean, t bigint, OUT until bigint, OUT again_at bigint
+) LANGUAGE plpgsql AS $$
 DECLARE
-    g dq.gate;
     place integer;
     opens_at bigint;
-    again_at bigint;
+    is_full boolean := coalesce(free = started, false);
+    has_room boolean;
 BEGIN
     -- A claimer without a free slot shows that it still waits.
     IF NOT has_lock AND old.seen[array_position(old.line, claimer)] < t - 30000 THEN
         has_lock := pg_try_advisory_xact_lock(dq.lock_key('dq.gate', f.q));
         old := dq.gate_of(f.q);
+        g := old;
     END IF;
-    g := old;
     -- The first one has ended: the longest sweep interval is a minute.
     WHILE g.seen[1] < t - 65000 LOOP
         g.line := g.line[2:];
@@ -119,54 +121,76 @@ BEGIN
         END IF;
     END IF;
     opens_at := dq.opens_at(f, g.used, t);
-    IF free = started THEN
-        again_at := 9223372036854775807;
-    END IF;
-    IF coalesce(again_at, opens_at) IS NULL THEN
-        IF is_due AND g.line[1] <> claimer THEN
-            PERFORM dq.call_worker(f.q, 0, g.line[1]);
-        ELSIF NOT is_due AND has_lock AND g.line <> '{}' THEN
-            -- Nobody has to wait any more: without a job for them, nobody is woken either.
-            g.line := '{}';
-            g.seen := '{}';
-            PERFORM dq.call_worker(f.q, 9000000000000000, '');
-        END IF;
-    ELSIF place IS NOT NULL THEN
+    has_room := opens_at IS NULL AND NOT is_full;
+    -- Jobs that only wait for their groups are parked.
+    IF NOT has_room OR g.parked > 0 THEN
         IF g.seen[place] < t - 30000 THEN
             g.seen[place] := t;
+        ELSIF place IS NULL AND has_lock AND started < wanted AND (is_due OR g.parked > 0)
+            AND cardinality(g.line) < 50
+        THEN
+            g.line := g.line || claimer;
+            g.seen := g.seen || t;
+            place := cardinality(g.line);
         END IF;
-    ELSIF has_lock AND started < wanted AND is_due AND cardinality(g.line) < 50 THEN
-        g.line := g.line || claimer;
-        g.seen := g.seen || t;
-        place := cardinality(g.line);
     END IF;
-    IF has_lock AND place IS NOT NULL AND again_at IS NOT NULL THEN
+    IF has_room AND has_lock AND g.line <> '{}' THEN
+        IF is_due AND g.line[1] <> claimer THEN
+            -- It joins again if it finds no job.
+            PERFORM dq.call_worker(f.q, 0, g.line[1]);
+            g.line := g.line[2:];
+            g.seen := g.seen[2:];
+            place := place - 1;
+        ELSIF NOT is_due AND g.parked <= 0 THEN
+            -- Nobody has to wait any more: without a job for them, nobody is woken either.
+            PERFORM dq.call_worker(f.q, 9000000000000000, '');
+            g.line := '{}';
+            g.seen := '{}';
+            place := NULL;
+        END IF;
+    END IF;
+    IF has_lock AND place IS NOT NULL AND (is_full OR g.parked > 0) THEN
         -- A settlement under way does not see the newcomer, nor did this claim see its room.
         IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
             again_at := t + 10 + (t - g.seen[place]) / 2;
-        ELSIF (dq.room(f, g.used, t)).free > 0 THEN
+        ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0)
+            OR EXISTS (SELECT FROM dq.group_room r WHERE r.q = f.q AND r.at >= g.room_at)
+        THEN
             again_at := t + 1;
         END IF;
     END IF;
-    -- With another isolation level, only the row tells a waiting claim that jobs have started.
-    IF has_lock AND (g IS DISTINCT FROM old
-        OR (started > 0 AND current_setting('transaction_isolation') <> 'read committed'))
+    -- With another isolation level, only the row tells a waiting claim that jobs have started, or were parked.
+    IF has_lock AND (g IS DISTINCT FROM old OR ((started > 0 OR f.group_max_running IS NOT NULL)
+        AND current_setting('transaction_isolation') <> 'read committed'))
     THEN
         PERFORM dq.change_gate(g);
     END IF;
     -- At a rate, each has a turn.
-    RETURN coalesce(again_at, opens_at + coalesce((place - 1) * f.rate_interval, 0) / 1000);
+    until := CASE WHEN is_full THEN 9223372036854775807
+        ELSE opens_at + coalesce((place - 1) * f.rate_interval, 0) / 1000 END;
 END $$;
 
--- Wakes the first in the line, after the end of a lease. Its claim wakes the next one, if there is more
--- room.
-CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Wakes one worker in the line after the end of leases: the first one, or the next one if earlier ends have
+-- called it, and it has not come. Its claim wakes the next one, if there is more room.
+CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, ended bigint, t bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     g dq.gate;
+    unused bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(dq.lock_key('dq.flow', f.q));
     g := dq.gate_of(f.q);
-    PERFORM dq.call_worker(f.q, coalesce(dq.opens_at(f, g.used, t), 0), g.line[1]);
+    IF g.line = '{}' THEN
+        RETURN;
+    END IF;
+    unused := (dq.room(f, g.used, t)).free;
+    IF unused <= 0 THEN
+        RETURN;
+    END IF;
+    IF f.group_max_running IS NOT NULL THEN
+        unused := (SELECT count(*) FROM dq.group_room r WHERE r.q = f.q AND r.at >= g.room_at);
+    END IF;
+    PERFORM dq.call_worker(f.q, coalesce(dq.opens_at(f, g.used, t), 0),
+        g.line[least(greatest(unused - ended, 0) + 1, cardinality(g.line))]);
 END $$;
 
 -- Takes back the starts of jobs that did not run.
@@ -183,35 +207,46 @@ BEGIN
     PERFORM dq.call_worker(f.q, 0, g.line[1]);
 END $$;
 
+-- The key of an advisory lock: shared by claims from a queue, with limits or without, and exclusive for a
+-- change of its limits.
+CREATE OR REPLACE FUNCTION dq.limits_key(queue_name text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtextextended('dq.' || queue_name, 0)
+$$;
+
 -- Declares a queue's limits, or overrides them. Says whether that changes them.
 CREATE OR REPLACE FUNCTION dq.limit_queue(queue_name text, overrides boolean, new_limits jsonb)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    queue_id integer := (SELECT q FROM dq.flow JOIN dq.queue USING (q) WHERE name = queue_name);
+    f dq.flow;
+    old_group_max bigint;
+    queue_id integer;
 BEGIN
-    IF queue_id IS NULL THEN
-        -- No limit, where there was none.
-        IF new_limits IS NULL OR (new_limits = '{}' AND NOT overrides) THEN
-            RETURN false;
-        END IF;
-        queue_id := dq.add_queue(queue_name);
-        INSERT INTO dq.flow (q) VALUES (queue_id) ON CONFLICT DO NOTHING;
-    END IF;
-    IF overrides THEN
-        UPDATE dq.flow SET overriding = new_limits
-            WHERE q = queue_id AND overriding IS DISTINCT FROM new_limits;
-    ELSE
-        UPDATE dq.flow SET declared = new_limits WHERE q = queue_id AND declared <> new_limits;
-    END IF;
-    IF NOT FOUND THEN
+    SELECT flow.* INTO f FROM dq.flow JOIN dq.queue USING (q) WHERE name = queue_name;
+    IF new_limits IS NOT DISTINCT FROM
+        (CASE WHEN overrides THEN f.overriding ELSE coalesce(f.declared, '{}') END)
+    THEN
         RETURN false;
+    END IF;
+    queue_id := dq.add_queue(queue_name);
+    -- Claims under way do not know the change.
+    PERFORM pg_advisory_xact_lock(dq.limits_key(queue_name));
+    PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', queue_id));
+    INSERT INTO dq.flow (q) VALUES (queue_id) ON CONFLICT DO NOTHING;
+    SELECT group_max_running INTO old_group_max FROM dq.flow WHERE q = queue_id;
+    UPDATE dq.flow SET overriding = CASE WHEN overrides THEN new_limits ELSE overriding END,
+            declared = CASE WHEN overrides THEN declared ELSE new_limits END
+        WHERE q = queue_id RETURNING * INTO f;
+    IF f.group_max_running IS DISTINCT FROM old_group_max THEN
+        PERFORM dq.unpark_all(queue_id, dq.now_ms());
     END IF;
     PERFORM dq.call_worker(queue_id, 0, '');
     RETURN true;
 END $$;
 
--- Deletes what the limits had let pass, except the latest: a claim that waits knows the state before.
+-- Deletes what the limits had let pass, except the latest: a claim that waits knows the state before. Also
+-- deletes late rows of `group_room`; see `find_group_room`.
 CREATE OR REPLACE FUNCTION dq.trim_gates() RETURNS void LANGUAGE sql AS $$
     DELETE FROM dq.gate USING (SELECT q, max(n) AS newest FROM dq.gate GROUP BY q) AS last
-        WHERE gate.q = last.q AND n < newest - 1000
+        WHERE gate.q = last.q AND n < newest - 1000;
+    DELETE FROM dq.group_room WHERE at < dq.now_ms() - 60000;
 $$;

@@ -60,6 +60,9 @@ DECLARE
             SELECT * FROM (SELECT id FROM dq.job WHERE q = queue_id AND state = 1 AND at <= t
                 ORDER BY at, seq LIMIT most + 1) AS expired
             UNION ALL
+            SELECT * FROM (SELECT id FROM dq.job WHERE q = queue_id AND state = -1
+                ORDER BY at, seq LIMIT most + 1) AS parked
+            UNION ALL
             SELECT * FROM (SELECT id FROM dq.job WHERE q = queue_id AND state = 2
                 ORDER BY at, seq LIMIT most + 1) AS dead
         ) AS job LIMIT most + 1);
@@ -69,7 +72,7 @@ BEGIN
     more := cardinality(picked) > most;
     FOR j IN
         SELECT * FROM dq.job WHERE id = ANY (picked[:most])
-            AND (state IN (0, 2) OR (state = 1 AND at <= t))
+            AND (state IN (-1, 0, 2) OR (state = 1 AND at <= t))
         ORDER BY id FOR UPDATE
     LOOP
         IF j.state = 1 THEN

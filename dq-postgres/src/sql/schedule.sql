@@ -172,7 +172,7 @@ BEGIN
             RETURN;
         END IF;
         -- An expired lease was lost.
-        other.losses := least(other.losses + other.state, 1000000000);
+        other.losses := least(other.losses + greatest(other.state, 0), 1000000000);
         PERFORM dq.end_job(other, 'replaced', NULL, t);
         outcome := 1;
     END LOOP;

@@ -11,6 +11,7 @@ DECLARE
     requeued uuid[];
     -- Queues in which a lease has ended, or a job has not started.
     touched integer[];
+    groups text[];
     not_started integer[];
     throttled integer[];
     throttles bigint[];
@@ -25,7 +26,7 @@ BEGIN
         DELETE FROM dq.job j USING unnest(ids, tokens, verdicts, texts) AS lease (id, token, verdict, reason)
         WHERE j.id = lease.id AND j.token = lease.token AND j.state = 1 AND j.at > t AND verdict < 2
         RETURNING j.id, j.seq, j.due, j.created, j.q, j.attempts, j.deliveries, j.losses, j.first_due,
-            j.token, j.since, j.remember, j.max_attempts, j.key, j.worker, j.last_error,
+            j.token, j.since, j.remember, j.max_attempts, j.key, j.worker, j.last_error, j.grp,
             CASE verdict WHEN 0 THEN 'done' ELSE 'skipped' END AS kind, reason),
     tallied AS (INSERT INTO dq.tally SELECT q, kind, count(*) FROM gone GROUP BY q, kind),
     kept AS (
@@ -35,7 +36,7 @@ BEGIN
             CASE WHEN max > 0 THEN 3 ELSE 4 END, attempts, deliveries, losses, first_due, token, since,
             remember, t + remember, max_attempts, key, worker, last_error, kind, reason, ''
         FROM gone JOIN dq.history_limit AS history USING (q) WHERE max > 0 OR remember > 0)
-    SELECT coalesce(array_agg(id), '{}'), array_agg(q) INTO held, touched FROM gone;
+    SELECT coalesce(array_agg(id), '{}'), array_agg(q), array_agg(grp) INTO held, touched, groups FROM gone;
     FOR i IN 1..cardinality(ids) LOOP
         CONTINUE WHEN verdicts[i] < 2;
         new_due := CASE WHEN are_delays[i] THEN t + times[i] ELSE times[i] END;
@@ -54,10 +55,11 @@ BEGIN
             message = CASE verdicts[i] WHEN 5 THEN texts[i] END,
             payload = coalesce(payloads[i], payload)
             WHERE id = ids[i] AND token = tokens[i] AND state = 1 AND at > t
-            RETURNING id, state, q INTO changed;
+            RETURNING id, state, q, grp INTO changed;
         IF FOUND THEN
             held := held || changed.id;
             touched := touched || changed.q;
+            groups := groups || changed.grp;
             IF verdicts[i] = 7 THEN
                 throttled := throttled || changed.q;
                 throttles := throttles || least(new_due, 9000000000000000);
@@ -88,7 +90,12 @@ BEGIN
                     JOIN dq.flow f USING (q)
                 WHERE rate_interval IS NOT NULL ORDER BY q) AS released;
         END IF;
-        PERFORM dq.note_room(f, t) FROM dq.flow f WHERE q = ANY (touched) AND max_running IS NOT NULL;
+        INSERT INTO dq.group_room (q, at, grp)
+            SELECT q, dq.now_ms(), grp FROM unnest(touched, groups) AS ended (q, grp) JOIN dq.flow USING (q)
+            WHERE grp IS NOT NULL AND group_max_running IS NOT NULL;
+        PERFORM dq.note_room(f, ended, t) FROM (
+            SELECT f, count(*) AS ended FROM unnest(touched) AS q JOIN dq.flow f USING (q)
+            WHERE coalesce(max_running, group_max_running) IS NOT NULL GROUP BY f) AS limited;
     END IF;
     RETURN held;
 END $$;

@@ -1,0 +1,147 @@
+//! Groups: what concurrent claims and settlements leave, and settlements in callers' transactions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use dq_core::{
+    Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Renewal, Renewed, Settled, Settlement,
+    Verdict, Want,
+};
+use dq_postgres::PostgresBackend;
+use dq_testkit::fixture::{poll, wait_until};
+use tokio::task::JoinSet;
+
+use crate::common::{LEASE, claim, client, connect, database, job, queue, settle};
+
+const LIMIT: u32 = 2;
+const GROUPS: [&str; 3] = ["a", "b", "c"];
+const JOBS: usize = 60;
+
+async fn limit(backend: &PostgresBackend, flow: Flow) {
+    backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
+}
+
+async fn schedule(backend: &PostgresBackend, group: &str, jobs: usize) {
+    backend.schedule((0..jobs).map(|_| job(Due::NOW).group(group)).collect()).await.unwrap();
+}
+
+async fn claim_as(backend: &PostgresBackend, max: usize, worker: &str) -> Vec<LeasedJob> {
+    let wants = [Want::new(queue(), max, LEASE)];
+    backend.claim(ClaimParams::new(&wants, max, worker)).await.unwrap().jobs
+}
+
+#[derive(Default)]
+struct Progress {
+    running: HashMap<String, u32>,
+    done: usize,
+}
+
+/// Claims and settles until all jobs are done.
+async fn work(store: Arc<PostgresBackend>, worker: String, progress: Arc<Mutex<Progress>>) {
+    while lock(&progress).done < GROUPS.len() * JOBS {
+        let leased = claim_as(&store, 3, &worker).await;
+        for leased in &leased {
+            let group = leased.job.group().unwrap();
+            let mut progress = lock(&progress);
+            let running = progress.running.entry(group.to_owned()).or_default();
+            *running += 1;
+            assert!(*running <= LIMIT, "{running} jobs of {group} run");
+        }
+        for leased in leased {
+            *lock(&progress).running.get_mut(leased.job.group().unwrap()).unwrap() -= 1;
+            let done = Settlement::new(leased.lease(), Verdict::Done);
+            assert_eq!(store.settle(&[done]).await.unwrap(), [Settled::Accepted]);
+            lock(&progress).done += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_claims_and_settlements_keep_the_limit_and_leave_nothing_parked() {
+    for isolation in ["read committed", "repeatable read"] {
+        let url = database().await;
+        let name = url.rsplit('/').next().unwrap();
+        let setting = format!("ALTER DATABASE {name} SET default_transaction_isolation = ");
+        client(&url).await.batch_execute(&format!("{setting} '{isolation}'")).await.unwrap();
+        let stores = [Arc::new(connect(&url).await), Arc::new(connect(&url).await)];
+        limit(&stores[0], Flow::UNLIMITED.group_max_running(LIMIT)).await;
+        for group in GROUPS {
+            schedule(&stores[0], group, JOBS).await;
+        }
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        let mut workers = JoinSet::new();
+        for n in 0..6 {
+            let store = Arc::clone(&stores[n % 2]);
+            workers.spawn(work(store, format!("worker-{n}"), Arc::clone(&progress)));
+        }
+        let worked = tokio::time::timeout(Duration::from_secs(60), workers.join_all()).await;
+        let done = lock(&progress).done;
+        worked.unwrap_or_else(|_| panic!("{isolation}: {done} jobs ended, others stay parked"));
+    }
+}
+
+/// The job that a claim parks meanwhile is not in the transaction's snapshot.
+#[tokio::test]
+async fn a_settlement_in_a_callers_transaction_makes_room_at_its_commit() {
+    for isolation in ["READ COMMITTED", "SERIALIZABLE"] {
+        let url = database().await;
+        let backend = connect(&url).await;
+        limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+        schedule(&backend, "a", 3).await;
+        let leased = claim_as(&backend, 1, "first").await.remove(0);
+        let caller = client(&url).await;
+        let done = format!(
+            "BEGIN ISOLATION LEVEL {isolation};
+            SELECT dq.done('{{\"id\": \"{}\", \"token\": {}}}')",
+            leased.job.id, leased.token.0
+        );
+        caller.batch_execute(&done).await.unwrap();
+        assert_eq!(claim_as(&backend, 9, "other").await.len(), 0, "its group is full");
+        caller.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(claim_as(&backend, 9, "other").await.len(), 1, "after {isolation}");
+    }
+}
+
+/// Claims only read what was noted lately.
+#[tokio::test]
+async fn a_note_that_is_committed_late_is_found() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    schedule(&backend, "a", 3).await;
+    let leased = claim(&backend, 9).await.jobs;
+    let client = client(&url).await;
+    settle(&backend, &leased, Verdict::Done).await;
+    let lose = "DELETE FROM dq.group_room";
+    client.batch_execute(lose).await.unwrap();
+    poll("a full claim", async || claim_as(&backend, 9, "other").await.pop()).await;
+}
+
+/// A claim would else take the place of a lease that it does not see renewed.
+#[tokio::test]
+async fn a_renewal_waits_for_a_claim_and_is_late_after_the_expiry() {
+    let url = database().await;
+    for flow in [Flow::UNLIMITED.max_running(1), Flow::UNLIMITED.group_max_running(1)] {
+        let backend = connect(&url).await;
+        limit(&backend, flow).await;
+        schedule(&backend, "a", 1).await;
+        let wants = [Want::new(queue(), 1, Duration::from_millis(300))];
+        let claimed = backend.claim(ClaimParams::new(&wants, 1, "test")).await.unwrap().jobs;
+        let claiming = client(&url).await;
+        let gate = "SELECT pg_advisory_lock(dq.lock_key('dq.gate', q)) FROM dq.flow";
+        claiming.batch_execute(gate).await.unwrap();
+        let renewals = [Renewal::new(claimed[0].lease(), LEASE)];
+        let (renewed, ()) = tokio::join!(backend.renew(&renewals), async {
+            wait_until("the lease expires", async || {
+                let expired = "SELECT at <= dq.now_ms() FROM dq.job WHERE state = 1";
+                claiming.query_one(expired, &[]).await.unwrap().get(0)
+            })
+            .await;
+            claiming.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+        });
+        assert_eq!(renewed.unwrap(), [Renewed::LostLease]);
+        settle(&backend, &claim(&backend, 1).await.jobs, Verdict::Done).await;
+    }
+}
