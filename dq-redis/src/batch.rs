@@ -96,6 +96,13 @@ struct Request<'a, I> {
     partition: Arc<Partition>,
 }
 
+/// Calls of a batch, and the items that follow when these are answered.
+struct Routes<'a, I> {
+    first: Vec<Request<'a, I>>,
+    others: Vec<Request<'a, I>>,
+    later: Vec<usize>,
+}
+
 pub(crate) struct Chunk<'a, I> {
     pub(crate) partition: Arc<Partition>,
     pub(crate) items: Vec<&'a I>,
@@ -144,25 +151,33 @@ impl RedisBackend {
         let mut attempts = self.attempts();
         while !unanswered.is_empty() {
             attempts.next().await?;
-            let (first, others) = self.route(items, unanswered).await?;
+            let Routes { first, others, later } = self.route(items, unanswered).await?;
             let mut refused = self.call_unanswered(first, &mut answers).await?;
             refused.extend(self.call_unanswered(others, &mut answers).await?);
             refused.retain(|index| is_open::<I>(&answers[*index]));
             refused.sort_unstable();
             refused.dedup();
+            if refused.is_empty() {
+                attempts = self.attempts();
+            }
+            refused.extend(later);
             unanswered = refused;
         }
         Ok(answers.into_iter().flatten().collect())
     }
 
+    /// Stops where items begin whose jobs may be in other shards, or end: the order of two items would be
+    /// lost if both were about one job.
     async fn route<'a, I: Item>(
         &self,
         items: &'a [I],
         indices: Vec<usize>,
-    ) -> Result<(Vec<Request<'a, I>>, Vec<Request<'a, I>>)> {
+    ) -> Result<Routes<'a, I>> {
         let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
         let (mut first, mut others) = (Vec::with_capacity(indices.len()), Vec::new());
-        for index in indices {
+        let mut indices = indices.into_iter();
+        let mut is_routed_surely = None;
+        while let Some(&index) = indices.as_slice().first() {
             let item = &items[index];
             let queue = item.queue();
             if !queues.contains_key(queue) {
@@ -175,12 +190,16 @@ impl RedisBackend {
             }
             let partitions = &queues[queue];
             let (shard, more) = item.shards(partitions, &self.leases);
+            if *is_routed_surely.get_or_insert(more.is_empty()) != more.is_empty() {
+                break;
+            }
+            indices.next();
             let request =
                 |shard| Request { index, item, partition: Arc::clone(partitions.shard(shard)) };
             first.push(request(shard));
             others.extend(more.into_iter().map(request));
         }
-        Ok((first, others))
+        Ok(Routes { first, others, later: indices.collect() })
     }
 
     /// Returns the indices of items with a closed partition.

@@ -130,3 +130,25 @@ async fn every_call_finds_jobs_in_their_shards() {
         assert_eq!(purge(&other, &queue).await, 19);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_named_twice_in_a_batch_changes_in_the_order_of_the_batch() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(8)).await;
+    for job in keyed(&queue, 20) {
+        let by_id = JobRef::new(queue.clone(), job.id);
+        let by_key = JobRef::new(queue.clone(), job.key.clone().unwrap());
+        process.schedule(vec![job.due(HOUR)]).await.unwrap();
+        for names in [[&by_id, &by_key], [&by_key, &by_id]] {
+            let moves = names.into_iter().zip([2, 3]);
+            let moves =
+                moves.map(|(job, n)| Reschedule { job: job.clone(), due: Due::After(HOUR * n) });
+            let moved = process.reschedule(&moves.collect::<Vec<_>>()).await.unwrap();
+            let [_, Rescheduled::Moved(last)] = &moved[..] else { panic!("{moved:?}") };
+            let view = process.get(&by_id).await.unwrap().unwrap();
+            assert_eq!(view.job.due, last.due, "the last change counts");
+        }
+        let cancelled = process.cancel(&[by_id, by_key]).await.unwrap();
+        assert_eq!(cancelled, [Cancelled::Cancelled, Cancelled::NotFound]);
+    }
+}
