@@ -452,12 +452,9 @@ fn an_exceeded_limit_is_reported() {
 #[test]
 fn an_exceeded_rate_is_reported() {
     let rate: Rate = "10/1s burst 2".parse().unwrap();
-    for (third_claim, takes, released, exceeds) in [
-        (98, 0, false, true),
-        (99, 0, false, false),
-        (98, 1, false, false),
-        (98, 0, true, false),
-    ] {
+    for (third_claim, takes, released, exceeds) in
+        [(98, 0, false, true), (99, 0, false, false), (98, 1, false, false), (98, 0, true, false)]
+    {
         let mut trace = TraceBuilder::new();
         let jobs = ["a", "b", "c"].map(|group| trace.schedule_grouped(group));
         for (job, at) in jobs.into_iter().zip([0, 40, third_claim]) {

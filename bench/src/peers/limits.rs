@@ -22,7 +22,8 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
         let mut rates = [0.0; NOT_BINDING.len()];
         for (limits, measured) in NOT_BINDING.into_iter().zip(&mut rates) {
             prepare(peer, store, limits, sizes.limited)?;
-            *measured = rate(&Worker::start(peer, &store.address(), 0)?.runs(sizes.limited, PATIENCE))?;
+            *measured =
+                rate(&Worker::start(peer, &store.address(), 0)?.runs(sizes.limited, PATIENCE))?;
         }
         Ok([rates[0], rates[1] / rates[0], rates[2] / rates[0]])
     })?;
@@ -33,7 +34,8 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
         ("… with 1,000 running jobs at most, ratio".to_owned(), format!("{running:.2}")),
         ("… with 10,000 starts a second at most, ratio".to_owned(), format!("{started:.2}")),
         (
-            "one slot, two workers, end to next start: p50 / p99, ms (by the other worker)".to_owned(),
+            "one slot, two workers, end to next start: p50 / p99, ms (by the other worker)"
+                .to_owned(),
             format!("{p50:.1} / {p99:.1} ({crossings} of {})", sizes.slots - 1),
         ),
     ])

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dq::config::QueueSettings;
 use dq::{
-    DelayHandler, Dq, Flow, HandlerResult, JobContext, Outcome, QueueCode, Rate, Schedule, Timestamp,
+    DelayHandler, Dq, Flow, HandlerResult, JobContext, Outcome, QueueCode, Rate, Schedule,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 

@@ -64,7 +64,9 @@ fn exceeded_rate(leases: &[Lease<'_>], queue: &QueueName, rate: Rate) -> Option<
     let starts = leases.iter().filter(|(_, lifetime, claim)| !may_be_released(lifetime, claim));
     // Both times are whole milliseconds, rounded down.
     let mut starts: Vec<_> = starts
-        .map(|(.., claim)| (claim.interval.at, claim.interval.returned_at + Duration::from_millis(1)))
+        .map(|(.., claim)| {
+            (claim.interval.at, claim.interval.returned_at + Duration::from_millis(1))
+        })
         .collect();
     starts.sort_unstable_by_key(|(_, returned)| *returned);
     starts.iter().find_map(|(begin, _)| {
