@@ -1,14 +1,12 @@
 //! Limits: what they cost while they do not bind, and how soon a freed slot is used by another process.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use dq::backend::{Backend, ClaimParams, Settlement, Want};
+use dq::Dq;
+use dq::backend::Backend;
 use dq::config::QueueSettings;
-use dq::{Dq, Flow, Verdict};
 
 use crate::measure::{Plan, Result, Times, block_on, in_task, median, medians, rate};
 use crate::path;
-use crate::peers::{OWN_QUEUE, Peer, Worker};
+use crate::peers::{Peer, freed_slots};
 use crate::probe::{Probe, concurrency_name};
 use crate::store::Store;
 use crate::table::Figure;
@@ -74,50 +72,16 @@ pub(crate) fn costs(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// From a settlement in this process to the start of the waiting job in another, with one slot.
+/// From the end of a job in one process to the start of the next in another, with one slot.
 pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let rounds = plan.full_or_quick(500, 20);
-    let url = store.fresh()?;
-    let (dq, own) = (block_on(Dq::connect(&url))?, Peer::build("dq", "", &plan.dir)?);
-    let queue = dq.queue(OWN_QUEUE)?;
-    block_on(queue.override_limits(Flow::UNLIMITED.max_running(1)))?;
-    let wants = [Want::new(queue.name().clone(), 1, Duration::from_secs(60))];
-    let mut worker = None;
-    let mut times = Vec::new();
-    for round in 0..rounds {
-        let lease = block_on(async {
-            let job = |id| queue.schedule(format!(r#"{{"id":{id},"due":0}}"#), "application/json");
-            let _ = job(rounds).await?;
-            let claimed = dq.backend().claim(ClaimParams::new(&wants, 1, "holder")).await?;
-            let lease = claimed.jobs.first().ok_or("the slot is not free")?.lease();
-            let _ = job(round).await?;
-            Result::Ok(lease)
-        })?;
-        let worker = match &worker {
-            Some(worker) => worker,
-            None => worker.insert(Worker::start(&own, &url, 0)?),
-        };
-        // The worker finds the queue full, and waits.
-        std::thread::sleep(Duration::from_millis(if round == 0 { 2_000 } else { 50 }));
-        let settled = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        block_on(dq.backend().settle(&[Settlement::new(lease, Verdict::Done)]))?;
-        let runs = worker.runs(1, PATIENCE);
-        let run = runs.first().ok_or("the worker has not used the slot")?;
-        let started = Duration::from_micros(run.started.unsigned_abs());
-        times.push(started.saturating_sub(settled));
-        // Its settlement frees the slot for the next round.
-        block_on(async {
-            while queue.stats().await?.live() > 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            Result::Ok(())
-        })?;
-    }
-    drop(worker);
-    block_on(dq.close())?;
-    let times = Times::new(times);
-    let name = format!("{}: settlement to start in another process, one slot", store.name);
+    let jobs = plan.full_or_quick(1_000, 50);
+    let own = Peer::build("dq", "", &plan.dir)?;
+    let slots = freed_slots(&own, &store.fresh()?, jobs)?;
+    let across: Vec<_> =
+        slots.iter().filter(|(_, by_other)| *by_other).map(|(free, _)| *free).collect();
+    let name =
+        format!("{}: one slot, {} times freed for another process", store.name, across.len());
+    let times = Times::new(across);
     Ok(vec![
         Figure::new(format!("{name}: p50"), times.millis_at(0.5), "ms"),
         Figure::new(format!("{name}: p99"), times.millis_at(0.99), "ms").at_most(5.0),

@@ -1,8 +1,10 @@
 //! Limits of a queue in all processes together, for the libraries that have them for free.
 
+use std::time::Duration;
+
 use super::measure::{PATIENCE, Rows, Sizes, rate};
 use super::peer::{Peer, run};
-use super::worker::{Run, Worker};
+use super::worker::Worker;
 use crate::measure::{Result, Times, medians};
 use crate::store::Store;
 use crate::table::grouped;
@@ -27,7 +29,10 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
         }
         Ok([rates[0], rates[1] / rates[0], rates[2] / rates[0]])
     })?;
-    let (times, crossings) = freed_slots(peer, store, sizes.slots)?;
+    store.fresh()?;
+    let slots = freed_slots(peer, &store.address(), sizes.slots)?;
+    let by_other = slots.iter().filter(|(_, by_other)| *by_other).count();
+    let times = Times::new(slots.into_iter().map(|(free, _)| free).collect());
     let [p50, p99] = [0.5, 0.99].map(|share| times.millis_at(share));
     Ok(vec![
         ("no limit, empty handlers, jobs/s".to_owned(), grouped(without)),
@@ -36,40 +41,42 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
         (
             "one slot, two workers, end to next start: p50 / p99, ms (by the other worker)"
                 .to_owned(),
-            format!("{p50:.1} / {p99:.1} ({crossings} of {})", sizes.slots - 1),
+            format!("{p50:.1} / {p99:.1} ({by_other} of {})", sizes.slots - 1),
         ),
     ])
 }
 
-fn prepare(peer: &Peer, store: &Store, limits: [u32; 2], jobs: usize) -> Result<()> {
-    store.fresh()?;
-    let address = store.address();
-    run(peer.command("limit", &address).args(limits.map(|limit| limit.to_string())))?;
-    peer.store(&address, jobs, "bulk", 0, 0).map(drop)
+fn prepare(peer: &Peer, address: &str, limits: [u32; 2], jobs: usize) -> Result<()> {
+    run(peer.command("limit", address).args(limits.map(|limit| limit.to_string())))?;
+    peer.store(address, jobs, "bulk", 0, 0).map(drop)
 }
 
-/// How long a slot stays free, and how often the other of two workers takes it.
-fn freed_slots(peer: &Peer, store: &Store, jobs: usize) -> Result<(Times, usize)> {
-    prepare(peer, store, [1, 0], jobs)?;
-    let address = store.address();
-    let workers = [(); 2].map(|()| Worker::start(peer, &address, RUN_MILLIS));
-    let mut runs: Vec<(usize, Run)> = Vec::new();
+/// How long the only slot was free each time, and whether the other of two workers took it.
+pub(crate) fn freed_slots(
+    peer: &Peer,
+    address: &str,
+    jobs: usize,
+) -> Result<Vec<(Duration, bool)>> {
+    prepare(peer, address, [1, 0], jobs)?;
+    let workers = [0, 1].map(|_| Worker::start(peer, address, RUN_MILLIS));
     let workers: Vec<Worker> = workers.into_iter().collect::<Result<_>>()?;
+    let mut runs: Vec<(i64, usize)> = Vec::new();
     while runs.len() < jobs {
         let before = runs.len();
         for (number, worker) in workers.iter().enumerate() {
-            let seen = worker.runs(1, std::time::Duration::from_secs(5));
-            runs.extend(seen.into_iter().map(|run| (number, run)));
+            // Also what a worker has printed while the other was read.
+            let seen = worker.runs(jobs, Duration::from_secs(1));
+            runs.extend(seen.into_iter().map(|run| (run.started, number)));
         }
         if runs.len() == before {
             return Err(format!("{} has run {before} of {jobs} jobs", peer.name).into());
         }
     }
-    runs.sort_unstable_by_key(|(_, run)| run.started);
-    let crossings = runs.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
-    let free = runs.windows(2).map(|pair| {
-        let micros = (pair[1].1.started - pair[0].1.started).unsigned_abs();
-        std::time::Duration::from_micros(micros.saturating_sub(RUN_MILLIS * 1_000))
+    runs.sort_unstable();
+    let freed = runs.windows(2).map(|pair| {
+        let [(started, worker), (next, other)] = [pair[0], pair[1]];
+        let between = Duration::from_micros((next - started).unsigned_abs());
+        (between.saturating_sub(Duration::from_millis(RUN_MILLIS)), worker != other)
     });
-    Ok((Times::new(free.collect()), crossings))
+    Ok(freed.collect())
 }
