@@ -23,9 +23,10 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
     let [without, running, started] = medians(TURNS, |_turn| {
         let mut rates = [0.0; NOT_BINDING.len()];
         for (limits, measured) in NOT_BINDING.into_iter().zip(&mut rates) {
-            prepare(peer, store, limits, sizes.limited)?;
-            *measured =
-                rate(&Worker::start(peer, &store.address(), 0)?.runs(sizes.limited, PATIENCE))?;
+            store.fresh()?;
+            prepare(peer, &store.address(), limits, sizes.limited)?;
+            let worker = Worker::start(peer, &store.address(), 0)?;
+            *measured = rate(&worker.runs(sizes.limited, PATIENCE))?;
         }
         Ok([rates[0], rates[1] / rates[0], rates[2] / rates[0]])
     })?;
