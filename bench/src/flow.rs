@@ -1,17 +1,22 @@
 //! Limits: what they cost while they do not bind, and how soon a freed slot is used by another process.
 
-use dq::Dq;
-use dq::backend::Backend;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dq::backend::{Backend, ClaimParams, Settlement, Want};
 use dq::config::QueueSettings;
+use dq::{Dq, Flow, Verdict};
 
 use crate::measure::{Plan, Result, Times, block_on, in_task, median, medians, rate};
 use crate::path;
-use crate::peers::{Peer, freed_slots};
+use crate::peers::{OWN_QUEUE, Peer, Worker};
 use crate::probe::{Probe, concurrency_name};
 use crate::store::Store;
 use crate::table::Figure;
 
 const GROUPS: usize = 1_000;
+
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// More than the slots of the runner.
 const NOT_BINDING: u32 = 100_000;
@@ -72,16 +77,50 @@ pub(crate) fn costs(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// From the end of a job in one process to the start of the next in another, with one slot.
+/// From a settlement in this process to the start of the waiting job in another, with one slot.
 pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    let jobs = plan.full_or_quick(1_000, 50);
-    let own = Peer::build("dq", "", &plan.dir)?;
-    let slots = freed_slots(&own, &store.fresh()?, jobs)?;
-    let across: Vec<_> =
-        slots.iter().filter(|(_, by_other)| *by_other).map(|(free, _)| *free).collect();
-    let name =
-        format!("{}: one slot, {} times freed for another process", store.name, across.len());
-    let times = Times::new(across);
+    let rounds = plan.full_or_quick(500, 20);
+    let url = store.fresh()?;
+    let (dq, own) = (block_on(Dq::connect(&url))?, Peer::build("dq", "", &plan.dir)?);
+    let queue = dq.queue(OWN_QUEUE)?;
+    block_on(queue.override_limits(Flow::UNLIMITED.max_running(1)))?;
+    let wants = [Want::new(queue.name().clone(), 1, Duration::from_secs(60))];
+    let job = |id| queue.schedule(format!(r#"{{"id":{id},"due":0}}"#), "application/json");
+    // The other process may be faster: then this one tries again.
+    let take_slot = async || {
+        loop {
+            let _ = job(rounds).await?;
+            let claimed = dq.backend().claim(ClaimParams::new(&wants, 1, "holder")).await?;
+            if let Some(leased) = claimed.jobs.first() {
+                return Result::Ok(leased.lease());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let mut lease = block_on(take_slot())?;
+    let worker = Worker::start(&own, &url, 0)?;
+    thread::sleep(PAUSE * 20);
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let _ = block_on(job(round).into_future())?;
+        // The worker finds the queue full, and waits.
+        thread::sleep(PAUSE);
+        let settled = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        block_on(dq.backend().settle(&[Settlement::new(lease, Verdict::Done)]))?;
+        let run = loop {
+            let runs = worker.runs(1, PAUSE * 100);
+            let run = *runs.first().ok_or("the worker has not used the slot")?;
+            if run.number == round {
+                break run;
+            }
+        };
+        times.push(Duration::from_micros(run.started.unsigned_abs()).saturating_sub(settled));
+        lease = block_on(take_slot())?;
+    }
+    drop(worker);
+    block_on(dq.close())?;
+    let times = Times::new(times);
+    let name = format!("{}: settlement to start in another process, one slot", store.name);
     Ok(vec![
         Figure::new(format!("{name}: p50"), times.millis_at(0.5), "ms"),
         Figure::new(format!("{name}: p99"), times.millis_at(0.99), "ms").at_most(5.0),

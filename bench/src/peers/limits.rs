@@ -53,11 +53,7 @@ fn prepare(peer: &Peer, address: &str, limits: [u32; 2], jobs: usize) -> Result<
 }
 
 /// How long the only slot was free each time, and whether the other of two workers took it.
-pub(crate) fn freed_slots(
-    peer: &Peer,
-    address: &str,
-    jobs: usize,
-) -> Result<Vec<(Duration, bool)>> {
+fn freed_slots(peer: &Peer, address: &str, jobs: usize) -> Result<Vec<(Duration, bool)>> {
     prepare(peer, address, [1, 0], jobs)?;
     let workers = [0, 1].map(|_| Worker::start(peer, address, RUN_MILLIS));
     let workers: Vec<Worker> = workers.into_iter().collect::<Result<_>>()?;

@@ -10,10 +10,10 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-pub(crate) use limits::freed_slots;
 use measure::{MEASUREMENTS, Sizes};
-pub(crate) use own::run as own_program;
+pub(crate) use own::{QUEUE as OWN_QUEUE, run as own_program};
 pub(crate) use peer::{OWN_PROGRAM, Peer};
+pub(crate) use worker::Worker;
 
 use crate::conditions::Conditions;
 use crate::measure::Result;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Result, block_on};
 
-const QUEUE: &str = "JOBS";
+pub(crate) const QUEUE: &str = "JOBS";
 const CONCURRENCY: usize = 16;
 const BULK: u64 = 1_000;
 
