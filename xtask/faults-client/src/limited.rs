@@ -7,8 +7,10 @@ use dq::config::QueueSettings;
 use dq::prelude::*;
 use dq::{Backoff, BoxError, ErrorKind, Flow, QueueCode, RunnerBuilder};
 
+type Limits = fn() -> Flow;
+
 /// Each queue's name and how long its jobs run. More jobs come than may run or start at once.
-const QUEUES: [(&str, Duration, fn() -> Flow); 4] = [
+const QUEUES: [(&str, Duration, Limits); 4] = [
     ("FAULTS_LIMIT_1", Duration::from_millis(50), || Flow::UNLIMITED.max_running(1)),
     ("FAULTS_LIMIT_3", Duration::from_millis(250), || {
         Flow::UNLIMITED.max_running(3).group_max_running(2)
