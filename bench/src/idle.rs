@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dq::Dq;
 use dq::backend::{Backend, Layer};
+use dq::{Dq, Flow};
 
 use crate::measure::{Plan, Result, Stopwatch, block_on, in_task, millis};
-use crate::probe::Probe;
+use crate::probe::{Bench, Probe};
 use crate::store::{Store, open};
 use crate::table::Figure;
-use crate::workload::queues;
+use crate::workload::{claim, queues};
 
 const QUEUES: usize = 100;
 
@@ -59,6 +59,32 @@ pub(crate) fn calls(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         Figure::new(format!("{name}: store calls"), calls as f64 / seconds, "/s").at_most(1.1),
         Figure::new(format!("{name}: CPU"), millis(cpu) / seconds, "ms/s"),
     ])
+}
+
+/// The calls of a runner with due jobs in a queue without room.
+pub(crate) fn blocked(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let window = plan.full_or_quick(Duration::from_secs(30), Duration::from_secs(2));
+    let url = store.fresh()?;
+    let calls = in_task(async move {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counter = CallCounter { backend: open(&url).await?, calls: Arc::clone(&calls) };
+        let dq = Dq::builder().backend(Arc::new(counter)).connect().await?;
+        dq.queue_of::<Bench>()?.override_limits(Flow::UNLIMITED.max_running(1)).await?;
+        let jobs = (0..10).map(|_| dq.schedule::<Bench>(String::new()));
+        let _ = dq.schedule_many(jobs).await?;
+        let _running = claim(&**dq.backend(), 1).await?;
+        let observe = async {
+            let before = calls.load(Ordering::Relaxed);
+            tokio::time::sleep(window).await;
+            Ok(calls.load(Ordering::Relaxed) - before)
+        };
+        let probe = Probe::counting(usize::MAX);
+        let observed = beside_idle_runner(&dq, probe, Duration::from_secs(2), observe).await?;
+        dq.close().await?;
+        Ok(observed)
+    })?;
+    let name = format!("{}, a queue without room: store calls", store.name);
+    Ok(vec![Figure::new(name, calls as f64 / window.as_secs_f64(), "/s").at_most(1.1)])
 }
 
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! Each measurement runs in its own process, so that it has its own heap and CPU clock.
 
 mod conditions;
+mod flow;
 mod history;
 mod horizon;
 mod idle;
@@ -84,9 +85,10 @@ const IN_PROCESS: &[&str] = &["memory", "sqlite"];
 const REDIS: &[&str] = &["redis", "redisson", "redis-expiry"];
 const RABBIT: &[&str] = &["rabbitmq"];
 const POSTGRES: &[&str] = &["postgres"];
+const LIMITED: &[&str] = &["sqlite", "redis", "postgres", "rabbitmq"];
 
 /// Names and stores. Not all are made of `redis-expiry`: only pending jobs have an expiring key.
-const MEASUREMENTS: [(&str, &[&str], Measure); 39] = [
+const MEASUREMENTS: [(&str, &[&str], Measure); 42] = [
     ("index/life", &["memory"], index::measure),
     ("memory/pending", &["memory"], memory::pending),
     ("memory/runner", &["memory"], memory::runner),
@@ -130,6 +132,9 @@ const MEASUREMENTS: [(&str, &[&str], Measure); 39] = [
     ("postgres/alone", POSTGRES, lateness::single),
     ("postgres/at-once", POSTGRES, lateness::at_once),
     ("postgres/idle", POSTGRES, idle::calls),
+    ("flow/costs", LIMITED, flow::costs),
+    ("flow/slot", LIMITED, flow::freed_slot),
+    ("flow/idle", LIMITED, idle::blocked),
 ];
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 
 use dq::Dq;
 
-use crate::measure::{Plan, Result, block_on, in_task, medians, micros, rate};
+use crate::measure::{Plan, Result, Stopwatch, block_on, in_task, medians, micros, rate};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::Store;
 use crate::table::Figure;
@@ -18,17 +18,9 @@ pub(crate) fn measure(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     for concurrency in [Some(256), None] {
         let [rate, server, client] = medians(plan.full_or_quick(5, 1), |_turn| {
             let dq = block_on(Dq::connect(&store.fresh()?))?;
-            let closing = dq.clone();
-            let whole = async move {
-                // JSON adds two quotes.
-                let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
-                for _ in 0..jobs / BULK {
-                    let _ = dq.schedule_many((0..BULK).map(job)).await?;
-                }
-                Probe::counting(jobs).concurrency(concurrency).run(&dq).await
-            };
-            let (_, cost) = store.cost(|| in_task(whole))?;
-            block_on(closing.close())?;
+            let probe = Probe::counting(jobs).concurrency(concurrency);
+            let (_, cost) = store.cost(|| in_task(whole(dq.clone(), jobs, 0, probe)))?;
+            block_on(dq.close())?;
             let [server, client] =
                 [cost.server_cpu, cost.client_cpu].map(|cpu| micros(cpu) / jobs as f64);
             Ok([rate(jobs, cost.wall), server, client])
@@ -47,4 +39,20 @@ pub(crate) fn measure(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         ]);
     }
     Ok(figures)
+}
+
+/// Schedules jobs, in so many groups, and runs them.
+pub(crate) async fn whole(dq: Dq, jobs: usize, groups: usize, probe: Probe) -> Result<Stopwatch> {
+    for first in (0..jobs).step_by(BULK) {
+        let job = |number: usize| {
+            // JSON adds two quotes.
+            let job = dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
+            match number.checked_rem(groups) {
+                Some(group) => job.group(format!("group {group}")),
+                None => job,
+            }
+        };
+        let _ = dq.schedule_many((first..first + BULK).map(job)).await?;
+    }
+    probe.run(&dq).await
 }

@@ -58,9 +58,13 @@ impl Probe {
 
     pub(crate) fn concurrency(self, jobs: Option<usize>) -> Self {
         match jobs {
-            Some(jobs) => Self { settings: QueueSettings::new().concurrency(jobs), ..self },
+            Some(jobs) => self.settings(|settings| settings.concurrency(jobs)),
             None => self,
         }
+    }
+
+    pub(crate) fn settings(self, set: impl FnOnce(QueueSettings) -> QueueSettings) -> Self {
+        Self { settings: set(self.settings.clone()), ..self }
     }
 
     pub(crate) fn serving(self, queues: Vec<QueueName>) -> Self {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Clock, Entropy, Flow, JobId, JobKey, QueueName, SystemClock, Timestamp};
+use dq_core::{Clock, Entropy, Flow, JobId, JobKey, QueueName, Rate, SystemClock, Timestamp};
 use dq_testkit::trace::{
     Interval, ObservedCall, ObservedTarget, ObservedVerdict as Verdict, OperatorAction, Promise,
     ScheduleAnswer, Trace, TraceEvent,
@@ -445,5 +445,27 @@ fn an_exceeded_limit_is_reported() {
         }
         let three = Flow::UNLIMITED.max_running(3).group_max_running(2);
         assert!(trace.check_limits(&queue(), three).is_empty());
+    }
+}
+
+/// Three starts 100 ms apart, of at most two in that time: unless a slow claim or a release may explain it.
+#[test]
+fn an_exceeded_rate_is_reported() {
+    let rate: Rate = "10/1s burst 2".parse().unwrap();
+    for (third_claim, takes, released, exceeds) in
+        [(98, 0, false, true), (99, 0, false, false), (98, 1, false, false), (98, 0, true, false)]
+    {
+        let mut trace = TraceBuilder::new();
+        let jobs = ["a", "b", "c"].map(|group| trace.schedule_grouped(group));
+        for (job, at) in jobs.into_iter().zip([0, 40, third_claim]) {
+            trace.claim(at, job, 1);
+        }
+        trace.events.last_mut().unwrap().interval.returned_at = after_start(third_claim + takes);
+        if released {
+            trace.settle_with(99, jobs[2], 1, Verdict::Release, None);
+        }
+        let trace = Trace::new(trace.events);
+        let found = trace.check_limits(&queue(), Flow::UNLIMITED.rate(rate));
+        assert_eq!(found.len(), usize::from(exceeds), "{third_claim} {takes}: {found:?}");
     }
 }

@@ -44,7 +44,16 @@ function work(sleep) {
   new Worker('jobs', run, { connection, concurrency: CONCURRENCY });
 }
 
-if (command === 'store') {
+async function limit(maxRunning, perSecond) {
+  const queue = new Queue('jobs', { connection });
+  if (maxRunning > 0) await queue.setGlobalConcurrency(maxRunning);
+  if (perSecond > 0) await queue.setGlobalRateLimit(perSecond, 1000);
+  await queue.close();
+}
+
+if (command === 'limit') {
+  await limit(...numbers.map(Number));
+} else if (command === 'store') {
   await store(Number(numbers[0]), numbers[1], Number(numbers[2]), Number(numbers[3]));
 } else {
   work(Number(numbers[0]));

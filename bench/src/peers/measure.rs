@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::limits::limits;
 use super::peer::Peer;
 use super::worker::{Run, Worker};
 use crate::measure::{Result, block_on, micros};
@@ -11,10 +12,10 @@ use crate::postgres::client;
 use crate::store::Store;
 use crate::table::grouped;
 
-type Rows = Vec<(String, String)>;
+pub(super) type Rows = Vec<(String, String)>;
 type Measure = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
 
-pub(crate) const MEASUREMENTS: [(&str, Measure); 7] = [
+pub(crate) const MEASUREMENTS: [(&str, Measure); 8] = [
     ("bulk", bulk),
     ("single", single),
     ("no-op", no_op),
@@ -22,10 +23,11 @@ pub(crate) const MEASUREMENTS: [(&str, Measure); 7] = [
     ("late", late),
     ("idle", idle),
     ("kill", kill),
+    ("limits", limits),
 ];
 
 const FAR: Duration = Duration::from_secs(24 * 3_600);
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 /// How long to wait for a killed worker's jobs. By default, Celery gives a lost worker's job to
 /// another worker after an hour.
 const RECOVERY: Duration = Duration::from_secs(180);
@@ -40,6 +42,8 @@ pub(crate) struct Sizes {
     late_seconds: usize,
     idle: Duration,
     killed: usize,
+    pub(super) limited: usize,
+    pub(super) slots: usize,
 }
 
 impl Sizes {
@@ -53,6 +57,8 @@ impl Sizes {
         late_seconds: 10,
         idle: Duration::from_secs(20),
         killed: 200,
+        limited: 20_000,
+        slots: 300,
     };
     pub(crate) const QUICK: Self = Self {
         bulk: 1_000,
@@ -64,6 +70,8 @@ impl Sizes {
         late_seconds: 2,
         idle: Duration::from_secs(2),
         killed: 40,
+        limited: 500,
+        slots: 20,
     };
 }
 
@@ -143,7 +151,7 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
 }
 
 /// Jobs started a second.
-fn rate(runs: &[Run]) -> Result<f64> {
+pub(super) fn rate(runs: &[Run]) -> Result<f64> {
     let starts = || runs.iter().map(|run| run.started);
     let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
         return Err("no job has run".into());

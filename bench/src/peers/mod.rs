@@ -1,6 +1,7 @@
 //! `dq-bench peers`: compares delayed jobs in dq and other libraries on private Redis and PostgreSQL
 //! servers and on files.
 
+mod limits;
 mod measure;
 mod own;
 mod peer;
@@ -10,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use measure::{MEASUREMENTS, Sizes};
-pub(crate) use own::run as own_program;
-pub(crate) use peer::OWN_PROGRAM;
-use peer::Peer;
+pub(crate) use own::{QUEUE as OWN_QUEUE, run as own_program};
+pub(crate) use peer::{OWN_PROGRAM, Peer};
+pub(crate) use worker::Worker;
 
 use crate::conditions::Conditions;
 use crate::measure::Result;

@@ -4,12 +4,15 @@ use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
 use dq::config::QueueSettings;
-use dq::{DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode, Schedule, Timestamp};
+use dq::{
+    DelayHandler, Dq, Flow, HandlerResult, JobContext, Outcome, QueueCode, Rate, Schedule,
+    Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Result, block_on};
 
-const QUEUE: &str = "JOBS";
+pub(crate) const QUEUE: &str = "JOBS";
 const CONCURRENCY: usize = 16;
 const BULK: u64 = 1_000;
 
@@ -25,7 +28,9 @@ struct Job {
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let argument = |n: usize| arguments.get(n).copied().ok_or("an argument is missing");
     let address = argument(1)?;
-    if argument(0)? == "store" {
+    if argument(0)? == "limit" {
+        block_on(limit(address, argument(2)?.parse()?, argument(3)?.parse()?))
+    } else if argument(0)? == "store" {
         let (count, is_bulk) = (argument(2)?.parse()?, argument(3)? == "bulk");
         let (first, rate) = (argument(4)?.parse()?, argument(5)?.parse()?);
         block_on(store(address, count, is_bulk, first, rate))
@@ -42,6 +47,18 @@ fn url(address: &str) -> String {
     } else {
         format!("redis://{address}/0")
     }
+}
+
+/// 0 is no limit.
+async fn limit(address: &str, max_running: u32, per_second: u32) -> Result<()> {
+    let dq = Dq::connect(&url(address)).await?;
+    let mut flow = Flow::UNLIMITED;
+    flow.max_running = Some(max_running).filter(|max| *max > 0);
+    if per_second > 0 {
+        flow.rate = Some(Rate::new(per_second, Duration::from_secs(1))?.burst(per_second)?);
+    }
+    dq.queue(QUEUE)?.override_limits(flow).await?;
+    Ok(dq.close().await?)
 }
 
 async fn store(address: &str, count: u64, is_bulk: bool, first: i64, rate: u64) -> Result<()> {

@@ -123,7 +123,7 @@ impl Peer {
     }
 }
 
-fn run(command: &mut Command) -> Result<String> {
+pub(super) fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("{name} does not start: {error}"))?;
     if !output.status.success() {

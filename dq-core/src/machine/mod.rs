@@ -14,6 +14,8 @@
 
 mod access;
 mod affinity;
+#[cfg(test)]
+mod exhaustive_tests;
 mod gate;
 #[cfg(test)]
 mod group_tests;

@@ -1,11 +1,13 @@
-//! Checks that no more jobs of a queue, or of a group, were leased at once than its limits allow.
+//! Checks that no more jobs of a queue, or of a group, were leased at once than its limits allow, and that
+//! no more started than its rate allows.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use dq_core::{Flow, JobId, QueueName};
+use dq_core::{Flow, JobId, QueueName, Rate};
 
 use super::check::lease_ends;
-use super::event::{ObservedCall, TraceEvent};
+use super::event::{ObservedCall, ObservedVerdict, TraceEvent};
 use super::lifetime::{Claim, JobLifetime, lifetimes};
 
 /// A claimed job's group, its lifetime, and the claim.
@@ -33,9 +35,10 @@ pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Vec
             .map(|(group, ..)| *group)
             .collect();
         let of_group = held.iter().filter(|it| group.is_some() && *it == group).count();
+        let of = queue.as_str();
         for (what, count, max) in [
-            (queue.as_str(), held.len(), flow.max_running),
-            (group.unwrap_or_default(), of_group, flow.group_max_running),
+            (of.to_owned(), held.len(), flow.max_running),
+            (format!("a group of {of}"), of_group, flow.group_max_running),
         ] {
             if max.is_some_and(|max| count > max as usize) {
                 let now = claim.now;
@@ -43,7 +46,38 @@ pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Vec
             }
         }
     }
+    problems.extend(flow.rate.and_then(|rate| exceeded_rate(&leases, queue, rate)));
     problems
+}
+
+/// Returns the first span in which more jobs certainly started than the rate allows: its burst, and one for
+/// each of its intervals in the span.
+///
+/// A job started at some time within its claim, so it counts only in spans with the whole claim: a slow
+/// claim can hide an excess, but not make one up. A released job counts nowhere, because the store gives its
+/// token back if the job did not start.
+fn exceeded_rate(leases: &[Lease<'_>], queue: &QueueName, rate: Rate) -> Option<String> {
+    let may_be_released = |lifetime: &JobLifetime<'_>, claim: &Claim<'_>| {
+        let mut settlements = lifetime.settlements.iter();
+        settlements.any(|it| it.token == claim.token && *it.verdict == ObservedVerdict::Release)
+    };
+    let starts = leases.iter().filter(|(_, lifetime, claim)| !may_be_released(lifetime, claim));
+    // Both times are whole milliseconds, rounded down.
+    let mut starts: Vec<_> = starts
+        .map(|(.., claim)| {
+            (claim.interval.at, claim.interval.returned_at + Duration::from_millis(1))
+        })
+        .collect();
+    starts.sort_unstable_by_key(|(_, returned)| *returned);
+    starts.iter().find_map(|(begin, _)| {
+        let in_span = starts.iter().filter(|(at, _)| at >= begin).zip(1..);
+        let mut spans = in_span.map(|((_, end), count)| (end.since(*begin), count));
+        let (span, count) = spans.find(|(span, count)| {
+            let intervals = span.as_micros() / rate.interval().as_micros();
+            *count > u128::from(rate.max_burst()) + intervals
+        })?;
+        Some(format!("the rate of {queue} is exceeded at {begin}: {count} starts in {span:?}"))
+    })
 }
 
 /// Whether the lease was certainly held when `claim` took effect, or was granted by the same call.

@@ -57,7 +57,8 @@ impl Trace {
     }
 
     /// Returns where more jobs of a queue, or of a group, were certainly leased at once than these
-    /// limits allow. They must have been in force during the whole trace; the rate is not checked.
+    /// limits allow, and where more certainly started than the rate allows. They must have been in force
+    /// during the whole trace.
     #[must_use]
     pub fn check_limits(&self, queue: &QueueName, flow: Flow) -> Vec<String> {
         limits::check(&self.events, queue, flow)

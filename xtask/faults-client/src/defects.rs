@@ -134,13 +134,16 @@ impl Layer for Defective {
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        match operation {
-            Operation::OverrideFlow { queue, flow: Some(flow) } if self.is("exceeds-limits") => {
-                let flow = Some(flow.max_running(20));
-                self.inner.operate(Operation::OverrideFlow { queue, flow }).await
-            }
-            operation => self.inner.operate(operation).await,
+        let Operation::OverrideFlow { queue, flow: Some(mut flow) } = operation else {
+            return self.inner.operate(operation).await;
+        };
+        match self.defect.as_str() {
+            "exceeds-limits" => flow.max_running = None,
+            "exceeds-group-limits" => flow.group_max_running = None,
+            "exceeds-rates" => flow.rate = None,
+            _ => {}
         }
+        self.inner.operate(Operation::OverrideFlow { queue, flow: Some(flow) }).await
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {

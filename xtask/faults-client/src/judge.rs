@@ -9,7 +9,7 @@ use dq_testkit::faults::{LeaseBegin, read_traces};
 use dq_testkit::fixture::retry;
 use dq_testkit::trace::{ObservedCall, Trace};
 
-use crate::{defects, work};
+use crate::{defects, limited};
 
 /// Most violations have many neighbours.
 const MAX_SHOWN: usize = 20;
@@ -28,16 +28,19 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
         if stats.adds_up() == Some(false) {
             problems.push(format!("the counts of {} do not add up: {stats:?}", stats.queue));
         }
+        if stats.live() > 0 {
+            problems.push(format!("jobs of {} have not ended: {stats:?}", stats.queue));
+        }
     }
-    let limits = work::limits(backend.capabilities());
+    let limits = limited::limits(backend.capabilities());
     let remaining = remaining(&*backend).await?;
     backend.close().await?;
     if trace.done_count() == 0 {
         problems.push("no job was done".to_owned());
     }
     problems.extend(trace.check(&remaining).iter().map(ToString::to_string));
-    if let Some(flow) = limits {
-        problems.extend(trace.check_limits(&QueueName::new("FAULTS_LIMITED")?, flow));
+    for (queue, flow) in limits {
+        problems.extend(trace.check_limits(&QueueName::new(queue)?, flow));
     }
     if problems.is_empty() {
         return Ok(());

@@ -14,6 +14,7 @@
 mod clock;
 mod defects;
 mod judge;
+mod limited;
 mod proxy;
 mod work;
 

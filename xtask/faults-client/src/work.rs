@@ -6,17 +6,17 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use dq::backend::{Backend, Capabilities, backend_from_url};
+use dq::backend::backend_from_url;
 use dq::config::Environment;
 use dq::prelude::*;
 use dq::{
-    BoxError, Clock, Due, Entropy, ErrorKind, Flow, HistoryLimit, HistoryLimits, JobId, OnConflict,
-    OnRunning, SystemClock, Timestamp,
+    BoxError, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, OnConflict, OnRunning,
+    SystemClock, Timestamp,
 };
 use dq_testkit::faults::Recorder;
 
 use crate::clock::JumpingClock;
-use crate::defects;
+use crate::{defects, limited};
 
 /// Ends a drain after `xtask` was killed; normally `xtask` ends it earlier.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
@@ -49,47 +49,6 @@ pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
         return Ok(Outcome::again(200.millis(), &(number + 1))?);
     }
     Ok(Outcome::Done)
-}
-
-/// Of a queue with [`limits`]. Every third job fails at first.
-#[delay_handler(
-    "FAULTS_LIMITED",
-    lease = "3s",
-    max_losses = 1000,
-    backoff(initial = "300ms", max = "300ms", jitter = 0.0)
-)]
-pub(crate) async fn limited(ctx: JobContext, number: u64) -> HandlerResult {
-    ctx.sleep(250.millis()).await;
-    if number.is_multiple_of(3) && ctx.attempt() == 1 {
-        return Err("it fails at first".into());
-    }
-    Ok(Outcome::Done)
-}
-
-/// The limits that each process sets before it runs jobs; `None` if the store keeps none.
-pub(crate) fn limits(capabilities: Capabilities) -> Option<Flow> {
-    let flow = Flow::UNLIMITED.max_running(3);
-    capabilities.flow.then(|| match capabilities.groups {
-        true => flow.group_max_running(2),
-        false => flow,
-    })
-}
-
-/// Returns whether the store keeps them; a Redis cluster with several shards does not.
-async fn set_limits(dq: &Dq) -> Result<bool, BoxError> {
-    let Some(flow) = limits(dq.backend().capabilities()) else { return Ok(false) };
-    let queue = dq.queue_of::<limited>()?;
-    let begin = Instant::now();
-    while let Err(error) = queue.override_limits(flow).await {
-        if error.kind() == ErrorKind::Unsupported {
-            return Ok(false);
-        }
-        if begin.elapsed() > CONNECT_LIMIT {
-            return Err(error.into());
-        }
-        tokio::time::sleep(100.millis()).await;
-    }
-    Ok(true)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +89,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     // process. A drain ignores signals.
     let interrupted = tokio::spawn(tokio::signal::ctrl_c());
     let dq = connect(url, (mode != Mode::Soak).then_some(file)).await?;
-    let is_limited = set_limits(&dq).await?;
+    let is_limited = limited::set_limits(&dq, CONNECT_LIMIT).await?;
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
@@ -150,7 +109,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
             }
         }
     };
-    dq.runner().name(name).run_until(stop).await?;
+    limited::handlers(dq.runner().name(name)).run_until(stop).await?;
     // Other processes run the jobs this one has not settled. The process succeeds even without a
     // store.
     let _ = dq.close().await;
@@ -160,8 +119,8 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
 
 async fn live(dq: &Dq) -> Option<u64> {
     let mut live = 0;
-    for queue in [dq.queue_of::<work>(), dq.queue_of::<limited>()] {
-        live += queue.ok()?.stats().await.ok()?.live();
+    for stats in dq.stats().await.ok()? {
+        live += stats.live();
     }
     Some(live)
 }
@@ -211,19 +170,10 @@ async fn produce(dq: &Dq, name: &str, mode: Mode, is_limited: bool) {
             }
         }
         if number % 8 == 4 && is_limited && mode != Mode::Soak {
-            schedule_limited(dq, number).await;
+            limited::schedule(dq, number).await;
         }
         tokio::time::sleep(pause).await;
     }
-}
-
-/// Schedules a job of the queue with limits. If the store does not answer, there may be no such job.
-async fn schedule_limited(dq: &Dq, number: u64) {
-    let mut job = dq.schedule::<limited>(number).after((number % 23 * 100).millis());
-    if dq.backend().capabilities().groups {
-        job = job.group(format!("group {}", number / 8 % 3));
-    }
-    let _ = job.await;
 }
 
 /// Every seventh job shares its predecessor's key.

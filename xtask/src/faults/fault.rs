@@ -58,7 +58,7 @@ pub(super) const OF_SERVERS: [Fault; 12] = [
 
 /// The client's deliberate defects, each with the beginning of the violation that the judge must
 /// report. They prove that a storm can fail.
-pub(super) const DEFECTS: [(&str, &str); 11] = [
+pub(super) const DEFECTS: [(&str, &str); 13] = [
     ("loses-jobs", "promise 1: "),
     ("exchanges-payloads", "promise 1: "),
     ("starts-early", "promise 2: "),
@@ -69,7 +69,9 @@ pub(super) const DEFECTS: [(&str, &str); 11] = [
     ("forgets-failures", "promise 6: "),
     ("forgets-pins", "promise 4: "),
     ("miscounts", "the counts of "),
-    ("exceeds-limits", "the limit of "),
+    ("exceeds-limits", "the limit of FAULTS"),
+    ("exceeds-group-limits", "the limit of a group of FAULTS"),
+    ("exceeds-rates", "the rate of FAULTS"),
 ];
 
 /// A store's faults in random order: each comes once before any comes again.
