@@ -5,8 +5,6 @@
 //! `;group_max_running` if there is one. The interval, in microseconds, and the burst are for the scripts;
 //! the rate is written as in settings.
 
-use std::collections::HashMap;
-
 use dq_core::machine::Gate;
 use dq_core::sync::lock;
 use dq_core::{Due, Error, ErrorKind, Flow, QueueFlow, QueueName, RateState, Result, Timestamp};
@@ -17,14 +15,6 @@ use crate::reply::{self, Reply};
 use crate::resize::retry_if_closed;
 use crate::script::Call;
 use crate::store::RedisBackend;
-
-/// The limits that this process has declared last.
-#[derive(Debug, Default)]
-pub(crate) struct Declarations {
-    limits: HashMap<QueueName, Flow>,
-    /// The connection on which the server has them.
-    connection: Option<u64>,
-}
 
 impl RedisBackend {
     /// Returns 1 if that changed anything, else 0.

@@ -67,6 +67,7 @@ mod check;
 mod claim;
 mod config;
 mod connect;
+mod declarations;
 mod error;
 mod expiry;
 mod flow;

@@ -12,8 +12,8 @@ use redis::Value;
 
 use crate::args::history_args;
 use crate::connect::{Link, Server, ServerSettings};
+use crate::declarations::Declarations;
 use crate::error::{Effect, closed, unexpected};
-use crate::flow::Declarations;
 use crate::key_layout::KeyLayout;
 use crate::keys::{self, Partition};
 use crate::probe;

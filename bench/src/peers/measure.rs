@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::limits::limits;
 use super::peer::Peer;
 use super::worker::{Run, Worker};
 use crate::measure::{Result, block_on, micros};
@@ -13,19 +12,6 @@ use crate::store::Store;
 use crate::table::grouped;
 
 pub(super) type Rows = Vec<(String, String)>;
-type Measure = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
-
-pub(crate) const MEASUREMENTS: [(&str, Measure); 8] = [
-    ("bulk", bulk),
-    ("single", single),
-    ("no-op", no_op),
-    ("snapshot", snapshot),
-    ("late", late),
-    ("idle", idle),
-    ("kill", kill),
-    ("limits", limits),
-];
-
 const FAR: Duration = Duration::from_secs(24 * 3_600);
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 /// How long to wait for a killed worker's jobs. By default, Celery gives a lost worker's job to
@@ -102,7 +88,7 @@ fn busy_row(
     Some((name.to_owned(), format!("{busy:.1}")))
 }
 
-fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+pub(super) fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let (address, far) = (store.address(), millis_from_now(FAR)?);
     // Creates the tables.
@@ -118,14 +104,14 @@ fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     Ok(rows)
 }
 
-fn single(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+pub(super) fn single(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let seconds = peer.store(&store.address(), sizes.single, "single", millis_from_now(FAR)?, 0)?;
     let rate = grouped(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
 
-fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+pub(super) fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
     let jobs = sizes.no_op.min(peer.max_due);
@@ -160,7 +146,7 @@ pub(super) fn rate(runs: &[Run]) -> Result<f64> {
 }
 
 /// Under an old snapshot, the server cannot remove dead rows.
-fn snapshot(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+pub(super) fn snapshot(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     if store.name != "postgres" {
         return Ok(Vec::new());
     }
@@ -180,7 +166,7 @@ fn snapshot(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> 
     Ok(vec![(name, text)])
 }
 
-fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows> {
+pub(super) fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows> {
     let mut rows = Vec::new();
     let pending = sizes.pending.iter().copied().chain(million.then_some(1_000_000));
     for pending in pending {
@@ -225,7 +211,7 @@ fn lateness(runs: &[Run], expected: usize) -> String {
     text
 }
 
-fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+pub(super) fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     if store.redis().is_err() {
         return Ok(Vec::new());
     }
@@ -243,7 +229,7 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 
-fn kill(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+pub(super) fn kill(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
     peer.store(&address, sizes.killed, "bulk", 0, 0)?;

@@ -10,7 +10,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use measure::{MEASUREMENTS, Sizes};
+use measure::{Rows, Sizes};
 pub(crate) use own::{QUEUE as OWN_QUEUE, run as own_program};
 pub(crate) use peer::{OWN_PROGRAM, Peer};
 pub(crate) use worker::Worker;
@@ -19,6 +19,19 @@ use crate::conditions::Conditions;
 use crate::measure::Result;
 use crate::store::Store;
 use crate::table::markdown;
+
+type Measurement = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
+
+const MEASUREMENTS: [(&str, Measurement); 8] = [
+    ("bulk", measure::bulk),
+    ("single", measure::single),
+    ("no-op", measure::no_op),
+    ("snapshot", measure::snapshot),
+    ("late", measure::late),
+    ("idle", measure::idle),
+    ("kill", measure::kill),
+    ("limits", limits::limits),
+];
 
 const STORES: [&str; 3] = ["redis", "sqlite", "postgres"];
 
