@@ -37,7 +37,8 @@ const COSTS: [(&str, Settings, usize, f64); 3] = [
 
 /// The whole path with limits relative to without, in turns.
 pub(crate) fn costs(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    let jobs = plan.full_or_quick(20_000, 2_000);
+    // The burst of the rate, which so never binds.
+    let jobs = plan.full_or_quick(10_000, 2_000);
     let mut figures = Vec::new();
     for concurrency in [Some(256), None] {
         let measure = |settings: Settings, groups| -> Result<f64> {

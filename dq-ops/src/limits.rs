@@ -1,5 +1,7 @@
 //! Limits of queues for all processes.
 
+use std::fmt;
+
 use dq_core::{QueueFlow, QueueName, Rate, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -39,7 +41,7 @@ impl LimitsView {
             rate: in_force.rate.map(|rate| rate.to_string()),
             overridden,
             opens_at: flow.opens_at,
-            throttled: flow.is_throttled(),
+            throttled: flow.throttled_until.is_some(),
         })
     }
 }
@@ -75,6 +77,26 @@ fn present_whole<'de, D: Deserializer<'de>>(
     json::whole(deserializer).map(Some)
 }
 
+impl fmt::Display for LimitChange {
+    /// Prints the changed limits, such as `max_running 3, rate none`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number =
+            |max: Option<u32>| max.map_or_else(|| "none".to_owned(), |max| max.to_string());
+        let rate =
+            |rate: Option<Rate>| rate.map_or_else(|| "none".to_owned(), |rate| rate.to_string());
+        let changes = [
+            ("max_running", self.max_running.map(number)),
+            ("group_max_running", self.group_max_running.map(number)),
+            ("rate", self.rate.map(rate)),
+        ];
+        let changes: Vec<_> = changes
+            .iter()
+            .filter_map(|(name, to)| Some(format!("{name} {}", to.as_ref()?)))
+            .collect();
+        f.write_str(&changes.join(", "))
+    }
+}
+
 /// These need the role operator.
 impl Session {
     /// Overrides a queue's limits in all processes, until [`unlimit`](Self::unlimit). Returns `false` if
@@ -93,7 +115,8 @@ impl Session {
             flow.rate = change.rate.unwrap_or(flow.rate);
             Ok(handle.override_limits(flow).await?)
         };
-        self.audited("limit", queue, None, |changed| u64::from(*changed), limit).await
+        let target = Some(change.to_string());
+        self.audited("limit", queue, target, |changed| u64::from(*changed), limit).await
     }
 
     /// Removes an override: the limits that the runners declare count again. Returns `false` if there is

@@ -43,7 +43,7 @@ impl Sizes {
         late_seconds: 10,
         idle: Duration::from_secs(20),
         killed: 200,
-        limited: 20_000,
+        limited: 10_000,
         slots: 300,
     };
     pub(crate) const QUICK: Self = Self {

@@ -52,7 +52,7 @@ impl QueueStats {
     /// Returns which limit lets no job start now: `MaxRunning`, `Rate` or `Throttled`.
     pub fn limit(&self) -> Option<LatenessCause> {
         let max = self.flow.in_force().max_running;
-        if self.flow.is_throttled() {
+        if self.flow.throttled_until.is_some() {
             Some(LatenessCause::Throttled)
         } else if max.is_some_and(|max| self.running >= u64::from(max)) {
             Some(LatenessCause::MaxRunning)
@@ -95,6 +95,8 @@ pub struct QueueFlow {
     /// When the next job may start, if the rate or a handler's
     /// [`throttle`](crate::Outcome::throttle) lets none start now.
     pub opens_at: Option<Timestamp>,
+    /// Until when a handler's [`throttle`](crate::Outcome::throttle) lets no job start.
+    pub throttled_until: Option<Timestamp>,
     /// What the rate in force has used; 0 without a rate.
     pub used: RateState,
 }
@@ -102,18 +104,12 @@ pub struct QueueFlow {
 impl QueueFlow {
     /// Creates the state of a queue in which jobs may start now.
     pub const fn new(declared: Flow, overriding: Option<Flow>) -> Self {
-        Self { declared, overriding, opens_at: None, used: RateState(0) }
+        Self { declared, overriding, opens_at: None, throttled_until: None, used: RateState(0) }
     }
 
     /// Returns the limits in force.
     pub fn in_force(&self) -> Flow {
         self.overriding.unwrap_or(self.declared)
-    }
-
-    /// Returns whether a handler's [`throttle`](crate::Outcome::throttle) lets no job start now.
-    pub fn is_throttled(&self) -> bool {
-        let by_rate = self.in_force().rate.map(|rate| rate.opens_at(self.used));
-        self.opens_at > by_rate
     }
 }
 

@@ -90,6 +90,7 @@ impl fmt::Display for QueueForecast {
         match drained_by {
             Some(at) => write!(f, ", drained by {at}")?,
             None if self.paused => return f.write_str(", the queue is paused"),
+            None if self.capacity.is_some() => f.write_str(", not drained within a year")?,
             None => f.write_str(", capacity not known")?,
         }
         match self.flow.in_force().group_max_running {
@@ -238,11 +239,12 @@ impl Pace {
         if waiting == 0 {
             return Some(from);
         }
+        let now = from;
         let from = self.opens_at.map_or(from, |opens_at| from.max(opens_at));
         let seconds = (waiting as f64 / self.capacity * 60.0).ceil();
         let work = Duration::try_from_secs_f64(seconds).ok().filter(|work| *work <= MAX_DRAIN)?;
         let by_rate = self.rate.map(|rate| rate.tokens(self.used, from).nth(waiting));
-        by_rate.max(Some(from + work)).filter(|at| at.since(from) <= MAX_DRAIN)
+        by_rate.max(Some(from + work)).filter(|at| at.since(now) <= MAX_DRAIN)
     }
 }
 

@@ -398,6 +398,8 @@ fn add_counts(sum: &mut QueueStats, more: &QueueStats) {
     sum.dead += more.dead;
     sum.paused |= more.paused;
     sum.flow.opens_at = sum.flow.opens_at.max(more.flow.opens_at);
+    sum.flow.throttled_until = sum.flow.throttled_until.max(more.flow.throttled_until);
+    sum.flow.used = sum.flow.used.max(more.flow.used);
     sum.next_due = sum.next_due.into_iter().chain(more.next_due).min();
     sum.totals = sum.totals.zip(more.totals).map(|(a, b)| Totals {
         created: a.created + b.created,

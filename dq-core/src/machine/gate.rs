@@ -52,6 +52,7 @@ impl Gate {
         if let Room::Until(opens_at) = self.room(0, now) {
             state.opens_at = Some(opens_at);
         }
+        state.throttled_until = self.closed_until.filter(|until| *until > now);
         if let Some(rate) = self.flow().rate {
             state.used = rate.tokens(self.rate, now).used();
         }

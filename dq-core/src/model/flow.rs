@@ -182,13 +182,6 @@ impl Rate {
         self.burst
     }
 
-    /// Returns when the next job may start at the earliest, after those that `used` has counted.
-    pub(crate) fn opens_at(self, used: RateState) -> Timestamp {
-        let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
-        let unused = interval.saturating_mul(i64::from(self.burst) - 1);
-        millis_up(used.0.saturating_sub(unused))
-    }
-
     /// Returns how many jobs may start at `now`, after those that `used` has counted.
     pub fn tokens(self, used: RateState, now: Timestamp) -> Tokens {
         let interval = i64::try_from(self.interval().as_micros()).unwrap_or(i64::MAX);
@@ -202,7 +195,7 @@ impl Rate {
 
 /// What a rate has used: the time until which its jobs would start one by one, in Unix microseconds (the
 /// *theoretical arrival time* of the generic cell rate algorithm). 0 if nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct RateState(pub i64);
 
 /// How many jobs may start now; see [`Rate::tokens`]. All in microseconds.
@@ -228,7 +221,7 @@ impl Tokens {
     }
 
     fn left_by(self, micros: i64) -> usize {
-        let left = (micros + self.full - self.used_until) / self.interval;
+        let left = micros.saturating_add(self.full).saturating_sub(self.used_until) / self.interval;
         usize::try_from(left).unwrap_or_default()
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::future::try_join_all;
 
@@ -51,7 +50,7 @@ pub(super) fn tell_if_replaced(
 ) {
     let StoreContext { runner, store, .. } = context;
     let Some(index) = runner.index_of.get(&stats.queue) else { return };
-    if !store.capabilities().flow || !context.has_declared.load(Ordering::Relaxed) {
+    if !store.capabilities().flow {
         return;
     }
     let (queue, own, latest) =
@@ -61,8 +60,8 @@ pub(super) fn tell_if_replaced(
     } else if told.insert(queue.clone(), latest) != Some(latest) {
         tracing::warn!(%queue, %own, %latest,
             "another process has declared other limits for the queue, which count for all \
-             processes; give both the same limits in the handler's attribute or the configuration, \
-             or set them by `dq limit`");
+             processes unless an operator has set some; give both the same limits in the handler's \
+             attribute or the configuration, or set them by `dq limit`");
         runner.observers.notify(&Event::LimitsReplaced { queue, own: &own, latest: &latest });
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::events::Event;
@@ -30,11 +31,15 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
                 context.runner.observers.notify(&Event::Finding(&finding));
             }
         }
+        // Before the stats, which may be older than a declaration meanwhile.
+        let has_declared = context.has_declared.load(Ordering::Relaxed);
         for stats in read_stats(&context).await {
             if !context.runner.is_restricted {
                 warn_if_unserved(&context, &stats, &mut logged_queues);
             }
-            flow::tell_if_replaced(&context, &stats, &mut told);
+            if has_declared {
+                flow::tell_if_replaced(&context, &stats, &mut told);
+            }
         }
         context.runner.clock().sleep(INTERVAL).await;
     }
@@ -56,17 +61,11 @@ async fn answer<T>(
     }
 }
 
-/// Reads the stats of all queues; in a runner of some queues only, of those with limits.
+/// Reads the stats of all queues; in a runner of some queues only, of those.
 async fn read_stats(context: &StoreContext) -> Vec<QueueStats> {
     let runner = &context.runner;
-    let limited = runner.queues.iter().filter(|served| served.policy.flow.is_limited());
-    let queues: Vec<QueueName> = match runner.is_restricted {
-        true => limited.map(|served| served.queue.clone()).collect(),
-        false => Vec::new(),
-    };
-    if runner.is_restricted && queues.is_empty() {
-        return Vec::new();
-    }
+    let served = runner.queues.iter().filter(|_| runner.is_restricted);
+    let queues: Vec<QueueName> = served.map(|served| served.queue.clone()).collect();
     answer(context, "stats", context.store.stats(&queues)).await.unwrap_or_default()
 }
 

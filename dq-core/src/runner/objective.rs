@@ -38,16 +38,17 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
         skew: skew_ms.map(skew),
         ..runner_facts(runner, queue, window, waited_for_slot)
     };
-    let cause = window.hindrance().or_else(|| LatenessCause::of(&facts));
     let late_start = LateStart {
-        cause: cause.or_else(|| likely_limit(&served.policy.flow, job)),
+        cause: LatenessCause::of(&facts)
+            .or_else(|| window.hindrance(job))
+            .or_else(|| likely_limit(window.limits().unwrap_or(served.policy.flow), job)),
         due_before_runner_start: job.due.as_millis() < built_at,
     };
     window.record(now, Some(late_start));
 }
 
 /// Returns the queue's limit that may have held back a job that waited for nothing else.
-fn likely_limit(flow: &Flow, job: &Job) -> Option<LatenessCause> {
+fn likely_limit(flow: Flow, job: &Job) -> Option<LatenessCause> {
     if flow.rate.is_some() {
         Some(LatenessCause::Rate)
     } else if flow.max_running.is_some() {
@@ -140,6 +141,7 @@ async fn compare(
             skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
             ..runner_facts(runner, queue, window, runner.slots.unused(queue) == 0)
         });
+        window.set_limits(stats.flow.in_force());
         window.set_hindrance(hindrance.filter(|cause| stats.ready > 0 && is_of_store(*cause)));
         let counts = window.counts(elapsed);
         let status = LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance);

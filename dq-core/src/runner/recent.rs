@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::model::{Histogram, LatenessCause, LatenessCounts, LatenessObjective};
+use crate::model::{Flow, Histogram, Job, LatenessCause, LatenessCounts, LatenessObjective};
 use crate::sync::lock;
 
 /// A sliding window: one value for each recent period, such as each of the last five minutes.
@@ -105,6 +105,8 @@ pub(super) struct StartWindow {
     was_unserved: AtomicBool,
     /// Why the store held back late jobs at the last comparison.
     hindrance: Mutex<Option<LatenessCause>>,
+    /// The limits in force at the last comparison.
+    limits: Mutex<Option<Flow>>,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +129,7 @@ impl StartWindow {
             by_period,
             was_unserved: AtomicBool::new(false),
             hindrance: Mutex::default(),
+            limits: Mutex::default(),
         }
     }
 
@@ -151,8 +154,18 @@ impl StartWindow {
         *lock(&self.hindrance) = cause;
     }
 
-    pub(super) fn hindrance(&self) -> Option<LatenessCause> {
-        *lock(&self.hindrance)
+    pub(super) fn set_limits(&self, limits: Flow) {
+        *lock(&self.limits) = Some(limits);
+    }
+
+    pub(super) fn limits(&self) -> Option<Flow> {
+        *lock(&self.limits)
+    }
+
+    /// Returns why the store may have held back this job.
+    pub(super) fn hindrance(&self, job: &Job) -> Option<LatenessCause> {
+        let has_group = job.group().is_some();
+        lock(&self.hindrance).filter(|cause| has_group || *cause != LatenessCause::GroupFull)
     }
 
     pub(super) fn counts(&self, now: Duration) -> LatenessCounts {

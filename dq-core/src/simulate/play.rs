@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::report::QueueSimulation;
 use crate::backend::QueueFlow;
-use crate::model::{Histogram, Overlap, QueueName, ScheduleSpec, Timestamp};
+use crate::model::{Histogram, Overlap, QueueName, RateState, ScheduleSpec, Timestamp};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
@@ -164,6 +164,8 @@ struct Play<'a> {
     running: BinaryHeap<Reverse<(Duration, Traits)>>,
     groups: HashMap<usize, Group>,
     parked: usize,
+    /// What the rate has used.
+    used: RateState,
     arrived: u64,
     skipped: u64,
     lateness: Vec<Duration>,
@@ -175,7 +177,7 @@ struct Play<'a> {
 
 impl<'a> Play<'a> {
     fn new(model: QueueModel, window: Window, budget: &'a mut u64) -> Self {
-        let schedules = model.schedules.len();
+        let (schedules, used) = (model.schedules.len(), model.flow.used);
         Self {
             model,
             window,
@@ -187,6 +189,7 @@ impl<'a> Play<'a> {
             running: BinaryHeap::new(),
             groups: HashMap::new(),
             parked: 0,
+            used,
             arrived: 0,
             skipped: 0,
             lateness: Vec::new(),
@@ -305,7 +308,7 @@ impl<'a> Play<'a> {
             }
             let at = self.window.start.saturating_add(now);
             if let Some(rate) = limits.rate {
-                self.model.flow.used = rate.tokens(self.model.flow.used, at).take(1);
+                self.used = rate.tokens(self.used, at).take(1);
             }
             let run_time = self.model.run_times.of(self.lateness.len() as u64);
             // Zero before the due time: an occurrence may have waited while the jitter was raised.
@@ -319,13 +322,14 @@ impl<'a> Play<'a> {
     /// Returns when the next waiting job may start, if the rate or a throttle lets none start now.
     fn opens_at(&self, now: Duration) -> Option<Duration> {
         let at = self.window.start.saturating_add(now);
-        let closed_until = self.model.flow.opens_at.filter(|opens_at| *opens_at > at);
+        let closed_until = self.model.flow.throttled_until.filter(|until| *until > at);
         let by_rate = || {
-            let tokens = self.model.flow.in_force().rate?.tokens(self.model.flow.used, at);
+            let tokens = self.model.flow.in_force().rate?.tokens(self.used, at);
             (tokens.left() == 0).then(|| tokens.next())
         };
         let opens_at = closed_until.or_else(by_rate).filter(|_| !self.ready.is_empty())?;
-        Some(self.offset_of(opens_at))
+        // Not later at the end of all times.
+        Some(self.offset_of(opens_at)).filter(|opens_at| *opens_at > now)
     }
 
     /// Notes the backlog after all that happens at `now`.

@@ -168,8 +168,19 @@ async fn a_throttled_queue_is_played_from_its_opening() {
     let lease = claim.jobs[0].lease();
     let throttle = Settlement::new(lease, Verdict::Throttle(30.seconds().into()));
     fixture.store.settle(&[throttle]).await.unwrap();
+    fixture.limit(Flow::UNLIMITED.rate("10/1s".parse().unwrap())).await;
     let queue = only(fixture.simulate(1.hours(), 2, 1.seconds())).await;
-    assert_eq!((queue.jobs, queue.drained), (2, Some(fixture.at(30))));
+    assert_eq!((queue.jobs, queue.drained), (2, Some(fixture.at(30) + 100.millis())));
+    assert_eq!(queue.flow.throttled_until, Some(fixture.at(30)), "as it is now, not at the end");
+}
+
+#[tokio::test]
+async fn a_simulation_ends_at_the_end_of_all_times() {
+    let fixture = fixture(0).await;
+    fixture.limit(Flow::UNLIMITED.rate("10/1s".parse().unwrap())).await;
+    fixture.schedule([0, 0, 0]).await;
+    let queue = only(fixture.simulate(1.hours(), 1, Duration::from_secs(u64::MAX / 1_000))).await;
+    assert_eq!((queue.jobs, queue.backlog_at_end), (3, 2));
 }
 
 #[tokio::test]

@@ -176,7 +176,11 @@ async fn rate_of_an_idle_queue_allows_its_burst(store: TrialStore) -> TrialResul
     let claimed = store.claim(&[want(&queue, 9)]).await?;
     ensure_eq!(claimed.jobs.len(), 1, "the rest of the burst");
     let half = Duration::from_secs(1_800);
-    let opens_at = store.stats(&queue).await?.flow.opens_at;
+    let flow = store.stats(&queue).await?.flow;
+    let opens_at = flow.opens_at;
+    ensure_eq!(flow.throttled_until, None, "no handler has throttled it");
+    let by_state = flow.in_force().rate.map(|rate| rate.tokens(flow.used, claimed.now).next());
+    ensure_eq!(by_state, opens_at, "the rate's state says the same");
     ensure!(
         opens_at.is_some_and(|at| at <= claimed.now + half && claimed.now + half / 2 < at),
         "the next start is half an hour after the first: {opens_at:?}"
@@ -249,7 +253,9 @@ async fn throttle_closes_the_queue(store: TrialStore) -> TrialResult {
 async fn resume_opens_a_throttled_queue(store: TrialStore) -> TrialResult {
     let (queue, throttling) = throttled(&store, 2, LATER).await?;
     store.expect_empty_claim(&queue, "the queue is closed").await?;
-    let opens_at = store.stats(&queue).await?.flow.opens_at;
+    let flow = store.stats(&queue).await?.flow;
+    let opens_at = flow.opens_at;
+    ensure_eq!(flow.throttled_until, opens_at, "the throttle closes it");
     ensure!(
         opens_at.is_some_and(|at| at > throttling.job.due),
         "stats say until when: {opens_at:?}"

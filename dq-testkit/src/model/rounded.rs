@@ -77,6 +77,7 @@ impl Rounded for QueueStats {
     fn round(&mut self, round: &dyn Fn(&mut Timestamp)) {
         self.next_due.iter_mut().for_each(round);
         self.flow.opens_at.iter_mut().for_each(round);
+        self.flow.throttled_until.iter_mut().for_each(round);
         // In microseconds by the store's clock; claims and `opens_at` show what it lets start.
         self.flow.used = RateState::default();
     }

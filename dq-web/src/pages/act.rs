@@ -37,6 +37,10 @@ pub(super) struct Fields {
     max_running: Option<String>,
     group_max_running: Option<String>,
     rate: Option<String>,
+    /// The limits that the form has shown, by which changes are known.
+    max_running_was: Option<String>,
+    group_max_running_was: Option<String>,
+    rate_was: Option<String>,
 }
 
 pub(super) async fn act(
@@ -92,7 +96,12 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
         "pause" => session.pause(&queue).await.map(|_| "pause")?,
         "resume" => session.resume(&queue).await.map(|_| "resume")?,
         "limit" => {
-            let Fields { max_running, group_max_running, rate, .. } = fields;
+            let changed =
+                |now: &Option<String>, was: &Option<String>| now.clone().filter(|_| now != was);
+            let max_running = changed(&fields.max_running, &fields.max_running_was);
+            let group_max_running =
+                changed(&fields.group_max_running, &fields.group_max_running_was);
+            let rate = changed(&fields.rate, &fields.rate_was);
             let change = limits::change_of(
                 max_running.as_deref(),
                 group_max_running.as_deref(),
