@@ -61,7 +61,7 @@ async fn answer<T>(
     }
 }
 
-/// Reads the stats of all queues; in a runner of some queues only, of those.
+/// Reads the stats of all queues, or of the runner's own if it serves some only.
 async fn read_stats(context: &StoreContext) -> Vec<QueueStats> {
     let runner = &context.runner;
     let served = runner.queues.iter().filter(|_| runner.is_restricted);

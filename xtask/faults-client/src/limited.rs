@@ -51,7 +51,7 @@ pub(crate) async fn set_limits(dq: &Dq, within: Duration) -> Result<bool, BoxErr
     Ok(dq.backend().capabilities().flow)
 }
 
-/// Schedules a job of each queue, two of the one that many run at once. If the store does not answer, there
+/// Schedules a job in each queue, and two in the queue with the largest limit. If the store does not answer, there
 /// may be no such job.
 pub(crate) async fn schedule(dq: &Dq, number: u64) {
     for (queue, copies) in QUEUES.iter().map(|(name, ..)| *name).zip([1, 1, 2, 1]) {
