@@ -219,6 +219,23 @@ async fn a_shard_that_cannot_be_served_stops_its_limited_queue_only() {
 }
 
 #[tokio::test]
+async fn a_shard_of_a_later_format_stops_its_limited_queue() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(SHARDS)).await;
+    declare(&process, &queue, Flow::UNLIMITED.group_max_running(1)).await;
+    process.schedule(keyed(&queue, 20)).await.unwrap();
+    let set_format = |format: &str| {
+        let meta = format!("{{dq#{SHARDS}.3}}:meta:{queue}");
+        shared_redis().command(&["HSET", &meta, "format", format]);
+    };
+    set_format("9/9/1");
+    let refused = claim_for(&process, &[queue.as_str()], 20, HOUR).await;
+    assert_error(refused, ErrorKind::Incompatible, &["version"]);
+    set_format("3/3/3");
+    assert_eq!(claim(&process, &queue, 20).await.len(), 20, "they have no group");
+}
+
+#[tokio::test]
 async fn in_a_cluster_a_queue_with_groups_is_served_beside_one_with_shards() {
     let (sharded, grouped) = (queue(), queue());
     let process = process(Topology::Cluster, &sharded, Some(4)).await;
