@@ -9,76 +9,94 @@ use dq_core::machine::Gate;
 use dq_core::sync::lock;
 use dq_core::{Due, Error, ErrorKind, Flow, QueueFlow, QueueName, RateState, Result, Timestamp};
 
+use redis::Value;
+
 use crate::args::due_arg;
+use crate::declarations::Declaration;
 use crate::keys::Partition;
-use crate::reply::{self, Reply};
+use crate::reply::Reply;
 use crate::resize::retry_if_closed;
 use crate::script::Call;
 use crate::store::RedisBackend;
 
 impl RedisBackend {
     /// Returns 1 if that changed anything, else 0.
-    pub(crate) async fn declare_flow(&self, queue: &QueueName, flow: Flow) -> Result<u64> {
-        let changed = self.set_flow(queue, "declared", Some(flow), false).await?;
-        let limits = &mut lock(&self.declarations).limits;
-        match flow.is_limited() {
-            true => limits.insert(queue.clone(), flow),
-            false => limits.remove(queue),
+    pub(crate) async fn declare_flow(&self, queue: &QueueName, limits: Flow) -> Result<u64> {
+        let connection = Some(self.link.connections());
+        let stored = self.set_flow(queue, "declared", Some(limits), None).await?;
+        let declarations = &mut lock(&self.declarations).0;
+        match stored.at {
+            // A queue that never had limits needs no memory of that.
+            Some(at) => declarations.insert(queue.clone(), Declaration { limits, at, connection }),
+            None => declarations.remove(queue),
         };
-        Ok(changed)
+        Ok(stored.changed)
     }
 
-    /// Declares limits again of which the server has no declaration, after `FLUSHALL` or a failover. Keeps
-    /// later declarations of other processes.
+    /// Returns 1 if that changed anything, else 0.
+    pub(crate) async fn override_flow(&self, queue: &QueueName, flow: Option<Flow>) -> Result<u64> {
+        Ok(self.set_flow(queue, "overriding", flow, None).await?.changed)
+    }
+
+    /// Declares limits again that the server may have lost, after `FLUSHALL` or a failover. Keeps later
+    /// declarations of other processes.
+    /// Errors: One that names the queues that failed. The next call repeats only these.
     pub(crate) async fn restore_limits(&self, are_lost: bool) -> Result<()> {
         let connection = self.link.connections();
-        let limits = {
+        let missing = {
             let mut declarations = lock(&self.declarations);
-            declarations.connection = declarations.connection.filter(|_| !are_lost);
-            if declarations.connection == Some(connection) {
-                return Ok(());
+            for declaration in declarations.0.values_mut().filter(|_| are_lost) {
+                declaration.connection = None;
             }
-            declarations.limits.clone()
+            declarations.missing(connection)
         };
-        for (queue, flow) in limits {
-            if self.set_flow(&queue, "declared", Some(flow), true).await? > 0 {
-                tracing::warn!(%queue, %flow, "Redis: the server had lost the limits of the queue");
+        let mut failed = Vec::new();
+        for (queue, Declaration { limits, at, .. }) in missing {
+            match self.set_flow(&queue, "declared", Some(limits), Some(at)).await {
+                Ok(Stored { changed, .. }) => {
+                    if changed > 0 {
+                        tracing::warn!(%queue, %limits, "Redis: the server had lost the limits of the queue");
+                    }
+                    let mut declarations = lock(&self.declarations);
+                    let present = declarations.0.get_mut(&queue).filter(|present| present.at == at);
+                    if let Some(present) = present {
+                        present.connection = Some(connection);
+                    }
+                }
+                Err(error) => failed.push((queue, error)),
             }
         }
-        lock(&self.declarations).connection = Some(connection);
-        Ok(())
+        unrestored(&failed)
     }
 
-    /// `field` is `declared` or `overriding`. Returns 1 if that changed anything, else 0.
-    pub(crate) async fn set_flow(
+    /// `field` is `declared` or `overriding`; `declared_at` is for limits that the server may have lost.
+    async fn set_flow(
         &self,
         queue: &QueueName,
         field: &str,
         flow: Option<Flow>,
-        only_if_lost: bool,
-    ) -> Result<u64> {
+        declared_at: Option<u64>,
+    ) -> Result<Stored> {
         let is_limited = flow.is_some_and(|flow| flow.is_limited());
         let text = flow.map(encode).unwrap_or_default();
-        let changed = retry_if_closed!(self, async {
+        let declared_at = declared_at.map(|at| at.to_string()).unwrap_or_default();
+        let stored = retry_if_closed!(self, async {
             let partitions = self.partitions_of(queue).await?;
             let set = self.shard_settings.for_queue(queue).filter(|_| is_limited).unwrap_or(1);
             if self.link.server().is_cluster() && partitions.shards().max(set) > 1 {
-                return if is_limited { Err(unlimitable(queue)) } else { Ok(Some(0)) };
+                let none = Stored { changed: 0, at: None };
+                return if is_limited { Err(unlimitable(queue)) } else { Ok(Some(none)) };
             }
             let first = partitions.shard(0);
             let mut call = self.scripts.limit.on(partitions.all.iter().map(|one| &**one));
-            call.arg(&first.channel).arg(field).arg(&text).arg(if only_if_lost {
-                "lost"
-            } else {
-                ""
-            });
+            call.arg(&first.channel).arg(field).arg(&text).arg(&declared_at);
             let reply = self.run_on(first, call).await?;
-            reply.map(|reply| reply::count(&reply)).transpose()
+            reply.map(Stored::read).transpose()
         })?;
-        if changed > 0 {
+        if stored.changed > 0 {
             self.register([queue]).await?;
         }
-        Ok(changed)
+        Ok(stored)
     }
 
     /// Closes all shards of a queue in a cluster, after a settlement has closed one of them. On one
@@ -93,6 +111,39 @@ impl RedisBackend {
         }
         Ok(())
     }
+}
+
+/// The reply of `limit.lua`.
+struct Stored {
+    /// 1 if the call changed anything, else 0.
+    changed: u64,
+    /// The time of the call in microseconds; `None` if no declaration is stored.
+    at: Option<u64>,
+}
+
+impl Stored {
+    fn read(reply: Value) -> Result<Self> {
+        let mut reply = Reply::new(reply)?;
+        let (changed, at) = (reply.count()?, reply.count()?);
+        let has_declaration = reply.count()? == 1;
+        Ok(Self { changed, at: has_declaration.then_some(at) })
+    }
+}
+
+/// Has the message and the remedy of the first error.
+fn unrestored(failed: &[(QueueName, Error)]) -> Result<()> {
+    let Some((_, first)) = failed.first() else { return Ok(()) };
+    let queues: Vec<_> = failed.iter().map(|(queue, _)| queue.as_str()).collect();
+    let what = format!(
+        "the limits of {}, which the server may have lost, could not be declared again: {}",
+        queues.join(", "),
+        first.message()
+    );
+    let error = Error::new(first.kind(), what);
+    Err(match first.remedy_text() {
+        Some(remedy) => error.remedy(remedy.to_owned()),
+        None => error,
+    })
 }
 
 fn unlimitable(queue: &QueueName) -> Error {

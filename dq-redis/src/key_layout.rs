@@ -127,7 +127,10 @@ impl KeyLayout for NativeLayout {
     fn rights(&self) -> RightsTest {
         let prefix = &self.prefix;
         RightsTest {
-            commands: vec![include_str!("scripts/rights/native.lua")],
+            commands: vec![
+                include_str!("scripts/rights/native.lua"),
+                include_str!("scripts/rights/limits.lua"),
+            ],
             keys: ["zset", "hash"].map(|kind| format!("{{{prefix}}}:rights:{kind}")).into(),
         }
     }

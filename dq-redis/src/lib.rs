@@ -23,8 +23,8 @@
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
 //!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
-//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
-//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire
+//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zlexcount +zcard +zscore \
+//!     +hset +hsetnx +hget +hmget +hgetall +hscan +hdel +hstrlen +hincrby +pttl +pexpire +persist
 //! ```
 //!
 //! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. Redis also checks the

@@ -28,9 +28,7 @@ impl RedisBackend {
             Operation::Resume { queue } => self.pause(queue, false).await,
             Operation::Purge { queue } => return self.purge(queue).await,
             Operation::DeclareFlow { queue, flow } => self.declare_flow(queue, flow).await,
-            Operation::OverrideFlow { queue, flow } => {
-                self.set_flow(queue, "overriding", flow, false).await
-            }
+            Operation::OverrideFlow { queue, flow } => self.override_flow(queue, flow).await,
             operation => Err(unsupported(format!("the operation {operation:?}"))),
         };
         affected.map(OperateReport::new)

@@ -21,16 +21,17 @@ pub(crate) struct Script {
 
 /// A text may use functions of earlier texts only. A text before the library names the layout's
 /// keys: see `scripts/library/keys.lua`.
-pub(crate) const LIBRARY: [&str; 15] = [
+pub(crate) const LIBRARY: [&str; 16] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
+    include_str!("scripts/library/rank.lua"),
     include_str!("scripts/library/groups.lua"),
+    include_str!("scripts/library/repair.lua"),
     include_str!("scripts/library/sets.lua"),
     include_str!("scripts/library/gate.lua"),
     include_str!("scripts/library/access.lua"),
     include_str!("scripts/library/leases.lua"),
     include_str!("scripts/library/ended.lua"),
-    include_str!("scripts/library/rank.lua"),
     include_str!("scripts/library/list.lua"),
     include_str!("scripts/library/find.lua"),
     include_str!("scripts/library/clear.lua"),

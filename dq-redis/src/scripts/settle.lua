@@ -41,8 +41,8 @@ local ended, deleted, keys, answers = {}, {}, {}, {}
 -- death, handle, …; and handle, reason, …
 local changed, changed_records, waiting, dead, reasons = {}, {}, {}, {}, {}
 local done = 0
--- Jobs that did not start, and until when the queue is closed.
-local unstarted, closed_until = 0, nil
+-- Until when the queue is closed.
+local closed_until
 -- Handles of accepted verdicts: a second verdict on the same lease finds the lease lost.
 local seen = {}
 
@@ -81,7 +81,6 @@ local function let_wait(handle, state, verdict, due, text)
     state.losses = 0
   elseif verdict == U then
     state.deliveries = state.deliveries - 1
-    unstarted = unstarted + 1
   end
   local score = due and resolve_due(due) or string.format('%.0f', state.due)
   local next_due = tonumber(score)
@@ -163,9 +162,6 @@ if closed_until then
   gate = read_gate(partition)
 end
 if gate then
-  for _ = 1, unstarted do
-    gate.start(-1)
-  end
   gate.note_ended(ended)
 end
 return table.concat(answers)

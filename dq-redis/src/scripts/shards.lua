@@ -38,7 +38,7 @@ end
 local flow = partition.flow
   and redis.call('HMGET', partition.flow, 'declared', 'overriding', 'closed_until') or {}
 local limits = flow[2] or flow[1] or UNLIMITED
-if step == 'mark' and (flow[1] or flow[2] or flow[3]) then
+if step == 'mark' and ((flow[1] or UNLIMITED) ~= UNLIMITED or flow[2] or flow[3]) then
   mark_gate(partition, limits)
 end
 

@@ -137,7 +137,11 @@ async fn the_usual_restriction_of_the_guide_is_enough() {
     let backend = open(&url).await;
     whole_flow(&backend, TIMEOUT).await;
     assert_settings_are_unknown(&backend).await;
-    assert_eq!(in_the_guide("+pttl +pexpire"), documented("redis"), "the guide and lib.rs");
+    assert_eq!(
+        in_the_guide("+pttl +pexpire +persist"),
+        documented("redis"),
+        "the guide and lib.rs"
+    );
 }
 
 #[tokio::test]

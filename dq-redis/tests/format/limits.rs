@@ -28,6 +28,7 @@ async fn a_limit_refuses_older_versions_as_long_as_it_is_there() {
     let (backend, queue) = (open(&server, None).await, queue());
     assert!(!declare(&backend, &queue, Flow::UNLIMITED).await);
     assert_eq!(format_of(&server, "dq"), None, "a queue without limits is open to all versions");
+    backend.schedule(vec![fixture::in_an_hour(job())]).await.unwrap();
     assert!(declare(&backend, &queue, at_most(1)).await);
     assert_eq!(format_of(&server, "dq").as_deref(), Some("2/2/1"));
     assert!(declare(&backend, &queue, Flow::UNLIMITED).await);

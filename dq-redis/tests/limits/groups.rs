@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use dq_core::{Backend, Cancelled, ErrorKind, Flow, JobId, JobRef, NewJob, QueueName, Verdict};
+use dq_core::{
+    Backend, Cancelled, ClaimParams, Claimed, ErrorKind, Flow, JobId, JobRef, NewJob, QueueName,
+    Renewal, Verdict, Want,
+};
 use dq_servers::Redis;
 use dq_testkit::fixture::{assert_error, done_settlements, job, keyed, queue, stats};
 
@@ -211,22 +214,155 @@ async fn all_parked_jobs_return_when_there_is_no_limit_any_more() {
     assert_eq!(redis.command(&["EXISTS", "{dq}:groups:q"]).int(), 0);
 }
 
+/// Parks 1,200 jobs of a group, one of which runs.
+async fn parked_behind_one(redis: &Redis, backend: &dyn Backend) -> Claimed {
+    declare(backend, &queue("q"), at_most_of_a_group(1)).await;
+    store(backend, "a", 1_201).await;
+    let running = claim_as(backend, "w", &[queue("q")], 9).await;
+    while parked(redis) < 1_200 {
+        assert!(claim(backend, 9).await.is_empty());
+    }
+    running
+}
+
+/// Runs all jobs, at most `max` at once. Returns how many.
+async fn run_all(backend: &dyn Backend, mut running: Claimed, max: usize) -> usize {
+    let (mut done, mut empty_claims) = (0, 0);
+    while empty_claims < 5 {
+        assert!(running.jobs.len() <= max, "{} run", running.jobs.len());
+        empty_claims = if running.jobs.is_empty() { empty_claims + 1 } else { 0 };
+        done += running.jobs.len();
+        backend.settle(&done_settlements(&running)).await.unwrap();
+        running = claim_as(backend, "w", &[queue("q")], 9).await;
+    }
+    done
+}
+
 #[tokio::test]
-async fn room_in_a_group_of_one_queue_among_many_is_found() {
+async fn parked_jobs_return_when_another_program_has_removed_keys_of_groups() {
+    for removal in [
+        &["DEL", "{dq}:groups:q"][..],
+        &["ZREMRANGEBYRANK", "{dq}:groups:q", "10", "500"],
+        &["DEL", "{dq}:parked:q"],
+        &["ZREMRANGEBYRANK", "{dq}:parked:q", "10", "500"],
+        &["HDEL", "{dq}:flow:q", "n"],
+        &["HDEL", "{dq}:meta:q", "format"],
+    ] {
+        let redis = Redis::start();
+        let backend = open(&redis).await;
+        let running = parked_behind_one(&redis, &backend).await;
+        redis.command(removal);
+        if removal.contains(&"format") {
+            // Without it a claim looks for no limits. The next declaration sets it.
+            declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+        }
+        for _ in 0..3 {
+            assert!(claim(&backend, 9).await.is_empty(), "one runs: {removal:?}");
+        }
+        assert_eq!(run_all(&backend, running, 1).await, 1_201, "{removal:?}");
+        let left = ["groups", "parked", "due", "lease", "job"].map(|key| format!("{{dq}}:{key}:q"));
+        for key in left {
+            assert_eq!(redis.command(&["EXISTS", &key]).int(), 0, "{key} after {removal:?}");
+        }
+        let fields = redis.command(&["HKEYS", "{dq}:flow:q"]);
+        assert_eq!(fields.list().len(), 1, "the declaration");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_limit_returns_at_most_1000_jobs_in_a_call() {
     let redis = Redis::start();
     let backend = open(&redis).await;
-    // More than a claim looks at without the index of queues.
-    let others = (0..20).map(|n| queue(&format!("q{n}")));
-    let queues: Vec<QueueName> = others.chain([queue("q")]).collect();
-    declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
-    let jobs = store(&backend, "a", 2).await;
-    let running = claim_as(&backend, "w", &queues, 9).await;
-    let full = claim_as(&backend, "w", &queues, 9).await;
-    let lease_end = Some(running.jobs[0].leased_until);
-    assert_eq!((full.jobs.len(), full.next_due), (0, lease_end), "the runner may sleep until then");
+    let running = parked_behind_one(&redis, &backend).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(2)).await;
+    assert_eq!(parked(&redis), 1_200);
+    let claimed = claim_as(&backend, "w", &[queue("q")], 0).await;
+    assert!((200..400).contains(&parked(&redis)), "{} are parked", parked(&redis));
+    assert_eq!(claimed.next_due, Some(claimed.now), "it is not done");
+    claim_as(&backend, "w", &[queue("q")], 0).await;
+    assert_eq!(claim_as(&backend, "w", &[queue("q")], 9).await.jobs.len(), 1);
+    backend.settle(&done_settlements(&running)).await.unwrap();
+    let next = claim_as(&backend, "w", &[queue("q")], 9).await;
+    assert_eq!(run_all(&backend, next, 2).await, 1_199);
+}
+
+#[tokio::test]
+async fn many_leases_are_counted_in_several_calls_and_exactly() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let queues = [queue("q")];
+    store(&backend, "a", 2_503).await;
+    let wants = [Want::new(queue("q"), 2_500, HOUR)];
+    let running = backend.claim(ClaimParams::new(&wants, 2_500, "w")).await.unwrap();
+    assert_eq!(running.jobs.len(), 2_500);
+    store(&backend, "b", 2).await;
+    let counted = || redis.command(&["HLEN", "{dq}:flow:q"]).int();
+    declare(&backend, &queues[0], at_most_of_a_group(2_501)).await;
+    assert!(counted() < 10);
+    for calls in 1..=2 {
+        let claimed = claim_as(&backend, "w", &queues, 9).await;
+        assert!(claimed.jobs.is_empty(), "not all are counted yet");
+        assert_eq!(claimed.next_due, Some(claimed.now), "it is not done");
+        let range = 900 * calls..1_010 * calls;
+        assert!(range.contains(&counted()), "{} are counted", counted());
+        // One lease is renewed for a shorter time, and so is not met by the walk; one ends.
+        let (first, last) = (&running.jobs[0], &running.jobs[2_499]);
+        if calls == 1 {
+            let renewal = Renewal::new(last.lease(), HOUR / 2);
+            backend.renew(&[renewal]).await.unwrap();
+            settle(&backend, first, Verdict::Done).await;
+        }
+    }
+    let mut groups = Vec::new();
+    for _ in 0..10 {
+        let claimed = claim_as(&backend, "w", &queues, 9).await;
+        groups.extend(claimed.jobs.iter().map(|leased| leased.job.group().unwrap().to_owned()));
+    }
+    groups.sort();
+    assert_eq!(groups, ["a", "a", "b", "b"], "2,499 ran of a, and 2,501 may");
+}
+
+#[tokio::test]
+async fn large_records_are_counted_a_few_in_a_call() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    let large = || job("q").group("a").payload(vec![b'x'; 200_000]);
+    backend.schedule((0..31).map(|_| large()).collect()).await.unwrap();
+    let wants = [Want::new(queue("q"), 30, HOUR)];
+    let running = backend.claim(ClaimParams::new(&wants, 30, "w")).await.unwrap();
+    assert_eq!(running.jobs.len(), 30);
+    declare(&backend, &queue("q"), at_most_of_a_group(30)).await;
+    assert!(claim(&backend, 9).await.is_empty());
+    let counted = || redis.command(&["HLEN", "{dq}:flow:q"]).int();
+    assert!(counted() < 20, "{} are counted", counted());
+    for _ in 0..9 {
+        assert!(claim(&backend, 9).await.is_empty());
+    }
     settle(&backend, &running.jobs[0], Verdict::Done).await;
-    let next = claim_as(&backend, "w", &queues, 9).await;
-    assert_eq!((next.jobs.len(), next.jobs[0].job.id), (1, jobs[1]));
+    assert_eq!(claim(&backend, 9).await.len(), 1);
+}
+
+#[tokio::test]
+async fn room_in_a_group_of_one_queue_among_many_is_found() {
+    for loses_lines in [false, true] {
+        let redis = Redis::start();
+        let backend = open(&redis).await;
+        // More than a claim looks at without the index of queues.
+        let others = (0..20).map(|n| queue(&format!("q{n}")));
+        let queues: Vec<QueueName> = others.chain([queue("q")]).collect();
+        declare(&backend, &queue("q"), at_most_of_a_group(1)).await;
+        let jobs = store(&backend, "a", 2).await;
+        let running = claim_as(&backend, "w", &queues, 9).await;
+        let full = claim_as(&backend, "w", &queues, 9).await;
+        let lease_end = Some(running.jobs[0].leased_until);
+        assert_eq!((full.jobs.len(), full.next_due), (0, lease_end), "the runner may sleep");
+        if loses_lines {
+            redis.command(&["DEL", "{dq}:groups:q"]);
+        }
+        settle(&backend, &running.jobs[0], Verdict::Done).await;
+        let next = claim_as(&backend, "w", &queues, 9).await;
+        assert_eq!((next.jobs.len(), next.jobs[0].job.id), (1, jobs[1]));
+    }
 }
 
 #[tokio::test]

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::{Backend, ErrorKind, Flow, LeasedJob, NewJob, Operation, QueueName, Verdict};
-use dq_testkit::fixture::assert_error;
+use dq_redis::RedisBackend;
+use dq_servers::shared_redis;
+use dq_testkit::fixture::{assert_error, claim_for};
 use tokio::task::JoinSet;
 
-use crate::common::{HOUR, at_most, declare, purge};
+use crate::common::{ForeignKey, HOUR, at_most, declare, purge};
 use crate::shards::fixture::{
     Topology, assert_refused, claim, job, keyed, process, queue, settle, stats,
 };
@@ -170,4 +172,83 @@ async fn a_throttle_closes_all_shards_in_a_cluster() {
     let resumed = process.operate(Operation::Resume { queue: &queue }).await.unwrap();
     assert_eq!(resumed.affected, 1);
     assert_eq!(claim(&process, &queue, 20).await.len(), 19);
+}
+
+/// Wants both queues in one claim.
+async fn claim_both(process: &RedisBackend, queues: [&QueueName; 2]) -> Vec<LeasedJob> {
+    let claimed = claim_for(process, &queues.map(QueueName::as_str), 50, HOUR).await;
+    claimed.unwrap().jobs
+}
+
+#[tokio::test]
+async fn a_shard_that_cannot_be_served_stops_its_limited_queue_only() {
+    for limits in [at_most(1), Flow::UNLIMITED.group_max_running(1)] {
+        for kind in ["due", "job", "lease", "meta", "parked"] {
+            let queue = queue();
+            let other = QueueName::new(format!("{queue}-other")).unwrap();
+            let process = process(Topology::Server, &queue, Some(SHARDS)).await;
+            declare(&process, &queue, limits).await;
+            let jobs = keyed(&queue, 20).into_iter().map(|job| job.group("a"));
+            process.schedule(jobs.collect()).await.unwrap();
+            process.schedule(keyed(&other, 1)).await.unwrap();
+            let running = claim(&process, &queue, 20).await;
+            assert_eq!(running.len(), 1);
+
+            let key = format!("{{dq#{SHARDS}.3}}:{kind}:{queue}");
+            let foreign = ForeignKey::replace(shared_redis(), &key);
+            let served = claim_both(&process, [&queue, &other]).await;
+            let served: Vec<_> = served.iter().map(|leased| &leased.job.queue).collect();
+            assert_eq!(served, [&other], "{limits} {kind}");
+            // A claim from a full queue without groups reads neither records nor parked jobs.
+            if limits.group_max_running.is_some() || !["job", "parked"].contains(&kind) {
+                let refused = claim_for(&process, &[queue.as_str()], 20, HOUR).await;
+                assert_error(refused, ErrorKind::Incompatible, &[queue.as_str(), "WRONGTYPE"]);
+            }
+            foreign.restore();
+
+            assert!(claim(&process, &queue, 20).await.is_empty(), "{limits} {kind}: one runs");
+            settle(&process, &running, &Verdict::Done).await;
+            for _ in 1..20 {
+                let next = claim(&process, &queue, 20).await;
+                assert_eq!(next.len(), 1, "{limits} {kind}");
+                settle(&process, &next, &Verdict::Done).await;
+            }
+            assert_eq!(stats(&process, &queue).await.stored(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shard_of_a_later_format_stops_its_limited_queue() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(SHARDS)).await;
+    declare(&process, &queue, Flow::UNLIMITED.group_max_running(1)).await;
+    process.schedule(keyed(&queue, 20)).await.unwrap();
+    let set_format = |format: &str| {
+        let meta = format!("{{dq#{SHARDS}.3}}:meta:{queue}");
+        shared_redis().command(&["HSET", &meta, "format", format]);
+    };
+    set_format("9/9/1");
+    let refused = claim_for(&process, &[queue.as_str()], 20, HOUR).await;
+    assert_error(refused, ErrorKind::Incompatible, &["version"]);
+    set_format("3/3/3");
+    assert_eq!(claim(&process, &queue, 20).await.len(), 20, "they have no group");
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_queue_with_groups_is_served_beside_one_with_shards() {
+    let (sharded, grouped) = (queue(), queue());
+    let process = process(Topology::Cluster, &sharded, Some(4)).await;
+    declare(&process, &grouped, Flow::UNLIMITED.group_max_running(1)).await;
+    process.schedule(keyed(&sharded, 8)).await.unwrap();
+    let jobs = keyed(&grouped, 4).into_iter().map(|job| job.group("a"));
+    process.schedule(jobs.collect()).await.unwrap();
+    let both = claim_both(&process, [&sharded, &grouped]).await;
+    assert_eq!(both.len(), 8 + 1);
+    settle(&process, &both, &Verdict::Done).await;
+    for _ in 1..4 {
+        let next = claim_both(&process, [&sharded, &grouped]).await;
+        assert_eq!(next.len(), 1);
+        settle(&process, &next, &Verdict::Done).await;
+    }
 }

@@ -1,52 +1,71 @@
 -- Claims from a queue with limits, and the line of the claimers that wait for room in one.
 
+-- Fails if a key for groups has another type, before the claim writes any.
+local function check_groups(partition)
+  redis.call('ZCARD', partition.due)
+  redis.call('HSTRLEN', partition.job, '')
+  redis.call('ZCARD', partition.dead)
+  redis.call('ZCARD', partition.groups)
+  redis.call('ZCARD', partition.parked)
+end
+
 -- Counts leases that have ended, and returns parked jobs that may have room. `running` is the number of
--- leases.
+-- leases. Returns whether jobs may start, since all leases are counted, and whether nothing is left to repair.
 local function return_parked(partitions, gate, running)
-  local groups = open_groups(partitions[1])
-  if gate.group_max then
-    for _, partition in ipairs(partitions) do
-      open_groups(partition).count_ended(partition.expired or {})
-      if not has_groups(partition) then
-        -- Another program has removed the mark.
-        mark_gate(partition, gate.limits)
-      end
-    end
-    if groups.count('') > running then
-      groups.recount(partitions)
+  local max = gate.group_max
+  for _, partition in ipairs(max and partitions or {}) do
+    open_groups(partition).count_ended(partition.expired or {})
+    if not has_groups(partition) then
+      -- Another program has removed the mark.
+      mark_gate(partition, gate.limits)
     end
   end
-  -- Without `returning`, the server has lost the limit.
-  if gate.returning or not gate.group_max then
-    groups.return_all(partitions, gate.returning or '', gate.group_max)
+  -- A server that has lost the limit has lost `repair`, too.
+  local repair = gate.repair or max and damaged_stage(partitions, running) or not max and 'c'
+  local stage = repair and repair_groups(partitions, repair, max)
+  local groups = open_groups(partitions[1])
+  local is_counted = stage ~= 'c' and stage ~= 'n' and groups.count('') == running
+  if max and is_counted then
+    groups.return_marked(partitions, max)
+  elseif not max then
+    is_counted = true
     for _, partition in ipairs(partitions) do
       mark_gate(partition, gate.limits)
     end
   end
-  if gate.group_max then
-    groups.return_marked(partitions, gate.group_max)
-  end
+  return is_counted, is_counted and not stage
 end
 
 -- The gate of a queue with these partitions, for a claim; nil for most queues. Its functions are inside,
--- as those of read_gate.
+-- as those of read_gate. A queue whose jobs are counted or parked is refused as a whole if a partition is.
 local function open_gate(partitions, is_peek)
-  local gate
+  local gate, may_park, refusal
   for _, partition in ipairs(partitions) do
     gate = gate or partition.flow and partition.format and catch_wrong_type(read_gate, partition, true)
+    may_park = may_park or has_groups(partition) or gate and gate.group_max
   end
-  if not gate then
+  for _, partition in ipairs(partitions) do
+    if gate and may_park then
+      catch_wrong_type(check_groups, partition)
+    end
+    refusal = refusal or partition.refusal
+  end
+  if gate and refusal and (gate.max or may_park) then
+    for _, partition in ipairs(partitions) do
+      partition.refusal = partition.refusal or refusal
+    end
+    return nil
+  elseif not gate then
     return nil
   end
   local running, claimer, line = 0, ARGV[3], gate.line
   for _, partition in ipairs(partitions) do
-    -- A partition that cannot be served may hold any number of leases.
-    running = running + (partition.refusal and math.huge or redis.call('ZCARD', partition.lease))
+    running = running + (partition.refusal and 0 or redis.call('ZCARD', partition.lease))
   end
   -- How many leases of groups are counted, and for '' of all.
-  local counts = {}
-  if running < math.huge and (gate.group_max or has_groups(partitions[1])) then
-    return_parked(partitions, gate, running)
+  local counts, is_counted, is_repaired = {}, true, true
+  if may_park then
+    is_counted, is_repaired = return_parked(partitions, gate, running)
     open_groups(partitions[1]).read_counts(counts, { '' })
   end
   -- Subtracted from when a claimer was last seen, so that this is less than any time of joining.
@@ -92,7 +111,7 @@ local function open_gate(partitions, is_peek)
 
   -- How many jobs a claim gets that wants `max` jobs, of which `starting` start at once.
   function gate.allowed(max, starting)
-    local free = gate.room(running)
+    local free = is_counted and gate.room(running) or 0
     -- A queue that is only throttled has no limit: jobs may wait in the runner.
     return math.min(free, max, (gate.max or gate.interval or gate.group_max) and starting or max)
   end
@@ -147,7 +166,7 @@ local function open_gate(partitions, is_peek)
     for i, partition in ipairs(partitions) do
       -- The groups of its first due jobs by handle.
       share[i], partition.group_of = 0, {}
-      if max > 0 and not is_peek and not partition.paused then
+      if max > 0 and not partition.paused then
         read_more(i)
       end
     end
@@ -194,10 +213,14 @@ local function open_gate(partitions, is_peek)
       leave_line()
     end
     running = running + started
-    if running < math.huge then
-      gate.note_running(running)
-    end
+    gate.note_running(running)
     local free, opens_at = gate.room(running)
+    if not is_repaired then
+      for _, partition in ipairs(partitions) do
+        partition.next, partition.look_at = now, now
+      end
+      return
+    end
     local has_parked = gate.group_max and redis.call('ZCARD', partitions[1].groups) > 0
     if free > 0 and not gate.has_line and not has_parked then
       return

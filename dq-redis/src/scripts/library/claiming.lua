@@ -13,13 +13,6 @@ local function prepare_claim(partition)
   partition.paused, partition.large, partition.last_token = meta[1], meta[2], meta[3]
   partition.format = meta[4]
   partition.refusal = refuse_format(partition.format, 'write')
-  if not partition.refusal and has_groups(partition) then
-    -- These fail if a key has another type, before the claim writes any.
-    redis.call('ZCARD', partition.due)
-    redis.call('HSTRLEN', partition.job, '')
-    redis.call('ZCARD', partition.groups)
-    redis.call('ZCARD', partition.parked)
-  end
   if not partition.refusal then
     partition.has_more_expired, partition.refusal = requeue_expired(partition)
   end
@@ -95,12 +88,13 @@ local function serve_partitions(layout)
     local gate, before = open_gate(of_queue, is_peek), jobs_left
     local wanted = gate and math.min(max_jobs, tonumber(ARGV[first + 1]), jobs_left)
     max_jobs = gate and gate.allowed(max_jobs, wanted) or max_jobs
-    local share = gate and gate.group_max and gate.admit(max_jobs)
+    local admits = gate and gate.group_max and not is_peek
+    local share = admits and gate.admit(max_jobs)
       or #of_queue == 1 and { max_jobs } or layout.shares(of_queue, max_jobs)
     for i, partition in ipairs(of_queue) do
       local reply = catch_wrong_type(serve, partition, share[i], lease_length)
       partition.next, replies[served + i] = reply and reply[1], reply or partition.refusal
-      if reply and gate and gate.group_max then
+      if reply and admits then
         gate.note_begun(partition, reply)
       end
     end

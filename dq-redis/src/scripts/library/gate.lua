@@ -25,7 +25,7 @@ local function read_gate(partition, is_claim)
   end
   local flow, line = partition.flow, partition.line
   local stored = redis.call(
-    'HMGET', flow, 'declared', 'overriding', 'rate', 'closed_until', 'full_by', 'returning')
+    'HMGET', flow, 'declared', 'overriding', 'rate', 'closed_until', 'full_by', 'repair')
   local limits = stored[2] or stored[1] or UNLIMITED
   local max, interval, burst = string.match(limits, '^(%d*);(%d*);(%d*);[^;]*;?%d*$')
   -- tonumber('') is nil: no limit. What another program has written there stops the queue.
@@ -38,7 +38,7 @@ local function read_gate(partition, is_claim)
   local group_max = group_limit(limits)
   local has_line = (is_claim or full_by > 0 or group_max) and redis.call('ZCARD', line) > 0
   local gate = {
-    max = max, interval = interval, group_max = group_max, limits = limits, returning = stored[6],
+    max = max, interval = interval, group_max = group_max, limits = limits, repair = stored[6],
     line = line, has_line = has_line, is_closed = closed_until > now,
   }
   if group_max then
@@ -51,7 +51,7 @@ local function read_gate(partition, is_claim)
     return math.max(now * 1000, math.min(rate, now * 1000 + interval * burst))
   end
 
-  -- Counts jobs that start; -1 takes back the start of one that did not run.
+  -- Counts jobs that start.
   function gate.start(jobs)
     if interval then
       rate = used_until() + interval * jobs
@@ -139,13 +139,15 @@ local function mark_gate(partition, limits)
     -- Only limits have raised these.
     write, read = 1, 1
   end
-  if group_limit(limits) or redis.call('HGET', partition.flow, 'returning') then
+  if group_limit(limits) or redis.call('HGET', partition.flow, 'repair') then
     write, read = math.max(write, GROUPS_FORMAT), math.max(read, GROUPS_FORMAT)
   elseif limits ~= UNLIMITED then
     write = math.max(write, 2)
   end
   partition.format = string.format('%d/%d/%d', math.max(format, write, 2), write, read)
   redis.call('HSET', partition.meta, 'format', partition.format)
+  -- See forget_gate.
+  redis.call('PERSIST', partition.flow)
 end
 
 -- Lets no job start before this time.
@@ -156,14 +158,19 @@ local function close_until(partition, time)
   redis.call('HSET', partition.flow, 'closed_until', string.format('%.0f', latest))
 end
 
+-- How long a removal of limits is remembered after its queue was empty, in milliseconds: so long a process
+-- that has declared them before must not bring them back when it connects again.
+local REMEMBER_REMOVAL = 30 * 24 * 3600 * 1000
+
 -- Deletes the gate of an empty queue that has had limits, and has none any more, not even as an override.
 local function forget_gate(partition)
   local gate = read_gate(partition)
-  local is_kept = not gate or gate.limits ~= UNLIMITED or gate.is_closed or gate.returning
+  local is_kept = not gate or gate.limits ~= UNLIMITED or gate.is_closed or gate.repair
   if is_kept or redis.call('HGET', partition.flow, 'overriding') then
     return
   end
-  redis.call('HDEL', partition.flow, 'declared', 'rate', 'closed_until', 'full_by')
+  redis.call('HDEL', partition.flow, 'rate', 'closed_until', 'full_by')
+  redis.call('PEXPIRE', partition.flow, string.format('%.0f', REMEMBER_REMOVAL))
   redis.call('ZREMRANGEBYRANK', partition.line, 0, -1)
   if partition.format == '2/1/1' or partition.format == '3/1/1' then
     redis.call('HDEL', partition.meta, 'format')

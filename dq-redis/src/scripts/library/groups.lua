@@ -5,6 +5,9 @@
 -- Maximum number of jobs that a claim parks, as in dq_core::machine, and that it returns.
 local MAX_PARKED = 1000
 
+-- With this an entry of a parked job begins: see keys.lua.
+local PARKED_ENTRY = string.byte('p')
+
 local QUOTE = string.byte('"')
 
 -- The functions for a partition's groups. Few queues limit groups, so they are inside, as those of
@@ -108,6 +111,12 @@ local function open_groups(partition)
     end
   end
 
+  -- Whether a parked job is in its group's line.
+  function groups.is_in_line(handle, record, due)
+    local group = groups.of(record)
+    return group and redis.call('ZSCORE', key, entry_of(group, tonumber(due), handle))
+  end
+
   -- Adds to `counts` how many leases of these groups are counted, and for '' of all.
   function groups.read_counts(counts, names)
     if #names > 0 then
@@ -159,6 +168,22 @@ local function open_groups(partition)
     write_counts(changes, counts)
   end
 
+  -- Counts those leases that are not counted yet, at most 100.
+  function groups.count_uncounted(handles, records)
+    local fields, begun, names, counts = {}, {}, { '' }, {}
+    for i, handle in ipairs(handles) do
+      fields[i] = 'h' .. handle .. shard
+    end
+    for i, counted in ipairs(redis.call('HMGET', flow, unpack(fields))) do
+      if not counted then
+        local group = groups.of(records[i]) or ''
+        begun[#begun + 1], begun[#begun + 2] = handles[i], group
+        names[#names + 1] = group
+      end
+    end
+    groups.count_begun(begun, groups.read_counts(counts, names))
+  end
+
   -- Counts leases that have ended, at most 100. Returns whether that makes room for a parked job.
   function groups.count_ended(handles)
     if #handles == 0 then
@@ -179,51 +204,29 @@ local function open_groups(partition)
     end
     redis.call('HDEL', flow, unpack(fields))
     write_counts(changes, groups.read_counts({}, names))
-    local has_parked = redis.call('ZCARD', key) > 0
-    for i = 2, has_parked and #names or 0 do
+    local has_lines = redis.call('ZCARD', key) > 0
+    for i = 2, has_lines and #names or 0 do
       has_room = mark(names[i]) or has_room
     end
-    return has_room
+    -- Another program may have removed all lines: the next claim repairs that.
+    return has_room or not has_lines and redis.call('ZCARD', parked) > 0
   end
 
-  -- Counts all leases anew, for a new limit, or after another program or an older version has ended some.
-  -- `partitions` are all of the queue; none to count no more.
-  function groups.recount(partitions)
-    local stored, before = redis.call('HGETALL', flow), {}
-    for i = 1, #stored, 2 do
-      local kind, name = string.sub(stored[i], 1, 1), string.sub(stored[i], 2)
-      if kind == 'n' then
-        before[name] = tonumber(stored[i + 1]) or 0
-      end
-      if kind == 'n' or kind == 'h' then
-        redis.call('HDEL', flow, stored[i])
-      end
-    end
-    -- A small hash is scanned for each field: this converts it to a table for good. See add_leases.
-    local long = string.rep('-', 65)
-    redis.call('HSET', flow, long, '')
-    redis.call('HDEL', flow, long)
-    local counts = { [''] = 0 }
-    for _, counted in ipairs(partitions) do
-      for _, handle in ipairs(redis.call('ZRANGE', counted.lease, 0, -1)) do
-        local group = groups.of(redis.call('HGET', counted.job, handle)) or ''
-        counts[group] = counts[group] or 0
-        open_groups(counted).count_begun({ handle, group }, counts)
-      end
-    end
-    for group, count in pairs(before) do
-      if group ~= '' and (counts[group] or 0) < count then
-        mark(group)
-      end
-    end
-  end
-
-  local function return_entry(partitions, entry)
-    local due = struct.unpack('>I8', entry, #entry - ENTRY_BYTES + 2) - MAX_TIME
-    local handle, number = string.sub(entry, -HANDLE_BYTES - 2, -3), struct.unpack('>I2', entry, #entry - 1)
-    local of = partitions[number + 1]
+  -- Removes an entry of `groups`. Puts its job, if it is parked, back into `due`; also if `parked` was lost,
+  -- and the job is nowhere else.
+  function groups.return_entry(partitions, entry)
     redis.call('ZREM', key, entry)
-    if of and redis.call('ZREM', of.parked, handle) == 1 then
+    if byte(entry) ~= PARKED_ENTRY then
+      return
+    end
+    local due = struct.unpack('>I8', entry, #entry - ENTRY_BYTES + 2) - MAX_TIME
+    local handle, number = substring(entry, -HANDLE_BYTES - 2, -3), struct.unpack('>I2', entry, #entry - 1)
+    local of = partitions[number + 1]
+    local function is_lost()
+      return redis.call('HSTRLEN', of.job, handle) > 0 and not redis.call('ZSCORE', of.due, handle)
+        and not redis.call('ZSCORE', of.lease, handle) and not redis.call('ZSCORE', of.dead, handle)
+    end
+    if of and (redis.call('ZREM', of.parked, handle) == 1 or is_lost()) then
       redis.call('ZADD', of.due, string.format('%.0f', due), handle)
     end
   end
@@ -236,31 +239,13 @@ local function open_groups(partition)
       local free = max - groups.count(group)
       local first = free > 0 and first_parked(group, math.min(free, left)) or {}
       for _, job in ipairs(first) do
-        return_entry(partitions, job)
+        groups.return_entry(partitions, job)
       end
       left = left - #first
       if left == 0 then
         return
       end
       redis.call('ZREM', key, entry)
-    end
-  end
-
-  -- Returns the parked jobs after this entry, some in each call: the limit has changed. Those that are
-  -- parked again meanwhile precede it.
-  function groups.return_all(partitions, after, is_limited)
-    local from = after == '' and '[p' or '(' .. after
-    local entries = redis.call('ZRANGE', key, from, '(q', 'BYLEX', 'LIMIT', 0, MAX_PARKED)
-    for _, entry in ipairs(entries) do
-      return_entry(partitions, entry)
-    end
-    if #entries > 0 then
-      redis.call('HSET', flow, 'returning', entries[#entries])
-    else
-      redis.call('HDEL', flow, 'returning')
-      if not is_limited then
-        redis.call('ZREMRANGEBYRANK', key, 0, -1)
-      end
     end
   end
 

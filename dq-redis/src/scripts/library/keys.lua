@@ -33,12 +33,14 @@
 --
 -- The native layout adds four keys for a queue's limits (gate.lua, groups.lua). All shards of a queue
 -- share the first three; in a cluster, where they cannot, each shard has its own, and limits are refused:
---   flow    hash        `declared` and `overriding`, limits as text (flow.rs); `rate`, what the rate has
+--   flow    hash        `declared` and `overriding`, limits as text (flow.rs), also that there are none any
+--                       more; `restored`, when a process made the declaration, if it has declared it again
+--                       after a loss (limit.lua); `rate`, what the rate has
 --                       used (RateState in dq_core); `closed_until`, by a handler's throttle; `full_by`,
 --                       how many leases must end before a job may start, as of the last claim. With a
 --                       limit of groups also: 'h', handle and shard → group ('' for none), the leased
 --                       jobs; 'n' and group → how many of these it has, and 'n' → how many there are;
---                       `returning`, the last entry of `groups` that returned to `due`, while all do
+--                       `repair`, how far the counts and lines are repaired (repair.lua)
 --   line    sorted set  the claimers that wait for room: 'j' and the name → when it joined in
 --                       microseconds; 's' and the name → when it was last seen, minus LONG_AGO
 --   groups  sorted set  entries of score 0, in order of their bytes: 'm' and group, a group in which the

@@ -102,7 +102,7 @@ local function quarantine(partition, member, score)
   if has_groups(partition) then
     redis.call('ZREM', partition.parked, member)
     -- Its group is unknown, and it may have had the place of a parked job.
-    redis.pcall('HSET', partition.flow, 'returning', '')
+    redis.pcall('HSET', partition.flow, 'repair', 'c')
   end
   redis.call('ZADD', partition.quarantine, score, member)
 end
