@@ -114,7 +114,7 @@ async fn a_note_that_is_committed_late_is_found() {
     let leased = claim(&backend, 9).await.jobs;
     let client = client(&url).await;
     settle(&backend, &leased, Verdict::Done).await;
-    let lose = "DELETE FROM dq.group_room";
+    let lose = "DELETE FROM dq.note";
     client.batch_execute(lose).await.unwrap();
     poll("a full claim", async || claim_as(&backend, 9, "other").await.pop()).await;
 }

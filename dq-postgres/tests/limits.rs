@@ -172,7 +172,7 @@ async fn a_store_of_version_1_is_upgraded_and_its_processes_keep_limits() {
         GRANT INSERT ON ALL TABLES IN SCHEMA dq TO \"old user\"",
     );
     assert_eq!(migrate(&url, None).await, Migrated::Updated);
-    assert_eq!(psql("SELECT has_table_privilege('old user', 'dq.group_room', 'DELETE')"), "t");
+    assert_eq!(psql("SELECT has_table_privilege('old user', 'dq.note', 'DELETE')"), "t");
     assert_eq!(psql("SELECT version FROM dq.meta"), "2");
     let backend = connect(&url).await;
     declare(&backend, Flow::UNLIMITED.max_running(LIMIT)).await;
