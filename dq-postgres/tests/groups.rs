@@ -216,7 +216,10 @@ async fn a_locked_parked_job_stops_nobody_and_returns_later() {
         schedule(&backend, "a", 3).await;
         let leased = claim(&backend, 9).await.jobs;
         assert_eq!(leased.len(), 2);
-        holder.batch_execute("BEGIN; SELECT FROM dq.job WHERE state = -1 FOR UPDATE").await.unwrap();
+        holder
+            .batch_execute("BEGIN; SELECT FROM dq.job WHERE state = -1 FOR UPDATE")
+            .await
+            .unwrap();
         limit(&backend, flow).await;
         settle(&backend, &leased, Verdict::Done).await;
         assert_eq!(claim(&backend, 9).await.jobs.len(), 0, "it is locked");

@@ -137,12 +137,13 @@ async fn two_settlements_at_once_below_a_lowered_limit_call_a_worker() {
     let leased = claim(&backend, 2).await.jobs;
     declare(&backend, Flow::UNLIMITED.max_running(1)).await;
     assert!(claim_as(&backend, 1, "other").await.is_empty());
-    let (_listening, mut called) = called_workers(&url).await;
+    let (listening, mut called) = called_workers(&url).await;
     let settling =
         [begin_to_settle(&url, &leased[0]).await, begin_to_settle(&url, &leased[1]).await];
     for settling in &settling {
         settling.batch_execute("COMMIT").await.unwrap();
     }
+    listening.batch_execute("NOTIFY dq, 'end'").await.unwrap();
     assert_eq!(called.recv().await.unwrap(), "other");
     assert_eq!(claim_as(&backend, 1, "other").await.len(), 1);
 }
@@ -151,12 +152,14 @@ async fn two_settlements_at_once_below_a_lowered_limit_call_a_worker() {
 async fn an_ended_lease_calls_one_worker() {
     let url = database().await;
     let backend = connect(&url).await;
-    for flow in [Flow::UNLIMITED.max_running(3), Flow::UNLIMITED.max_running(3).group_max_running(3)] {
+    for flow in
+        [Flow::UNLIMITED.max_running(3), Flow::UNLIMITED.max_running(3).group_max_running(3)]
+    {
         declare(&backend, flow).await;
         backend.schedule((0..9).map(|_| job(Due::NOW).group("a")).collect()).await.unwrap();
         let leased = claim(&backend, 3).await.jobs;
         let workers = ["first", "second", "third"];
-        for worker in workers {
+        for worker in workers.into_iter().chain(["fourth"]) {
             assert!(claim_as(&backend, 1, worker).await.is_empty());
         }
         let (listening, mut called) = called_workers(&url).await;

@@ -91,8 +91,8 @@ BEGIN
 END $$;
 
 -- Reads up to 1,000 notes, and returns parked jobs of groups with room. No lease expires before
--- `from_expired`. Says whether workers other than the claimer were called, and takes them out of the line:
--- they join again if they find no job.
+-- `from_expired`. Says whether workers other than the claimer were called just now, and takes them out of the
+-- line: they join again if they find no job. One that does not come for a second may have no free slot.
 CREATE OR REPLACE FUNCTION dq.read_notes(
     f dq.flow, INOUT g dq.gate, claimer text, from_expired bigint, t bigint, OUT is_called boolean
 ) LANGUAGE plpgsql AS $$
@@ -106,11 +106,13 @@ DECLARE
 BEGIN
     -- Before the leases are counted: whatever ends from now on comes with a new note. A walk also reads the
     -- late ones.
-    WITH read AS (DELETE FROM dq.note WHERE ctid = ANY (ARRAY(
-        SELECT n.ctid FROM dq.note n WHERE n.q = f.q AND n.at >= CASE WHEN walks THEN 0 ELSE g.read_to END
-        ORDER BY n.at, n.n LIMIT 1000)) RETURNING grp, worker)
+    WITH read AS MATERIALIZED (
+        SELECT n.ctid AS place, n.grp, n.worker, n.worker <> claimer AND n.at > t - 1000 AS is_coming
+        FROM dq.note n WHERE n.q = f.q AND n.at >= CASE WHEN walks THEN 0 ELSE g.read_to END
+        ORDER BY n.at, n.n LIMIT 1000),
+    deleted AS (DELETE FROM dq.note WHERE ctid = ANY (ARRAY(SELECT place FROM read WHERE is_coming IS NOT TRUE)))
     SELECT count(*), coalesce(array_agg(grp) FILTER (WHERE grp IS NOT NULL), '{}'),
-            coalesce(array_agg(worker) FILTER (WHERE worker <> claimer), '{}')
+            coalesce(array_agg(worker) FILTER (WHERE is_coming), '{}')
         INTO notes, groups, called FROM read;
     IF notes BETWEEN 1 AND 999 AND g.read_to < t - 1000 THEN
         -- Transactions under way may have earlier notes.

@@ -46,8 +46,8 @@ CREATE TABLE dq.gate (
 ALTER TABLE dq.job ADD COLUMN IF NOT EXISTS grp text;
 CREATE INDEX IF NOT EXISTS job_group ON dq.job (q, state, grp, at, seq) WHERE grp IS NOT NULL;
 
--- Notes to the next claim, which deletes them: groups in which a lease has ended, or a waiting job has left
--- its place; and workers in the line that were called.
+-- Notes to claims, which delete them: groups in which a lease has ended, or a waiting job has left its place;
+-- and workers in the line that were called and have not claimed yet.
 CREATE TABLE dq.note (
     q      integer,
     at     bigint,
