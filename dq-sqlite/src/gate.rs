@@ -87,15 +87,6 @@ impl WriteTx<'_> {
         Ok(was_closed)
     }
 
-    /// Takes back the start of a job that did not run.
-    pub(crate) fn give_back(&self, queue_id: i64) -> StoreResult<()> {
-        if let Some(mut gate) = self.gate(queue_id)?.filter(|gate| gate.flow().rate.is_some()) {
-            gate.give_back(self.now);
-            self.save_gate(queue_id, &gate)?;
-        }
-        Ok(())
-    }
-
     /// After a lease has ended: wakes listeners if the queue was full.
     pub(crate) fn note_room(&mut self, queue_id: i64) -> StoreResult<()> {
         let is_counted = |gate: &Gate| gate.flow().max_running.is_some();

@@ -48,9 +48,6 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         // A delivery counts only if the handler started. The lease was not lost.
         Verdict::Release { started } => {
             tx.release_job(queue_id, seq, &lease, i64::from(*started), 0)?;
-            if !started {
-                tx.give_back(queue_id)?;
-            }
         }
         verdict => return Err(StoreError::unsupported(verdict)),
     }

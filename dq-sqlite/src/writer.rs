@@ -35,6 +35,9 @@ const GROUP_BYTES: usize = 4 * 1024 * 1024;
 /// takes a microsecond.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
+/// The same while other connections write: they hand over jobs and places in full queues.
+const ACTIVE_POLL_INTERVAL: Duration = Duration::from_millis(3);
+
 /// How often the writer tries to take a foreign write lock. SQLite's own handler sleeps up to 100
 /// ms and misses a lock that is free for only some milliseconds. A try takes some microseconds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -146,7 +149,9 @@ impl Writer {
     fn wait(&mut self) -> bool {
         loop {
             let message = if self.needs_maintenance || !self.shared.listeners.is_empty() {
-                self.messages.recv_timeout(POLL_INTERVAL)
+                let is_active = self.others_are_active();
+                let interval = if is_active { ACTIVE_POLL_INTERVAL } else { POLL_INTERVAL };
+                self.messages.recv_timeout(interval)
             } else {
                 self.messages.recv().map_err(RecvTimeoutError::from)
             };
@@ -324,6 +329,10 @@ impl Writer {
         committed.unwrap_or(true)
     }
 
+    fn others_are_active(&self) -> bool {
+        self.others_last_seen.is_some_and(|seen| seen.elapsed() < OTHERS_ACTIVE_FOR)
+    }
+
     fn notify_of_other_writers(&mut self) {
         let Some(session) = self.session.as_ref().filter(|_| self.listeners_outdated) else {
             return;
@@ -338,10 +347,8 @@ impl Writer {
 
     /// Leaves the write lock free for a moment if others write, too.
     fn yield_to_other_writers(&mut self) {
-        let others_active =
-            self.others_last_seen.is_some_and(|seen| seen.elapsed() < OTHERS_ACTIVE_FOR);
         let pause = YIELD_PAUSE.saturating_sub(self.last_write.elapsed());
-        if others_active && !pause.is_zero() {
+        if self.others_are_active() && !pause.is_zero() {
             std::thread::sleep(pause);
         }
     }

@@ -255,7 +255,7 @@ mod tests {
             ),
             ("[queues.A]\nreserve = \"all\"", ["queues.A.reserve: ", "nor \"none\""]),
             ("[queues.A]\nmax_running = 0", ["queues.A.max_running: it is 0", "pause it"]),
-            ("[queues.A]\nmax_running = -1", ["queues.A.max_running: ", "nor \"none\""]),
+            ("[queues.A]\nmax_running = -1", ["queues.A.max_running: ", "-1 is too small"]),
             ("[queues.A]\nrate = \"10\"", ["queues.A.rate: ", "10/1s burst 20"]),
             ("[queues.A]\nreserve = 5\nconcurrency = 4", ["queues.A.reserve: it is 5", "is 4"]),
             ("[defaults]\nmax_attempts = 0", ["defaults.max_attempts: ", "no retry"]),

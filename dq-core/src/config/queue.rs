@@ -19,7 +19,7 @@ use crate::model::{Backoff, Flow, HistoryLimit, LatenessObjective, Priority, Que
 /// Layers, lowest first: built-in defaults, the handler's attribute, `[defaults]` in the
 /// configuration, `[queues.NAME]`, the runner's builder. `None` takes the value from the layer
 /// below. A limit of a lower layer is removed by `"none"` in a configuration, by
-/// [`QueueLimit::None`].
+/// [`QueueLimit::Unlimited`].
 ///
 /// ```
 /// use dq_core::DurationExt;

@@ -10,7 +10,7 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit<T> {
     /// No limit; `"none"` in a configuration.
-    None,
+    Unlimited,
     /// This limit.
     At(T),
 }
@@ -19,7 +19,7 @@ impl<T> QueueLimit<T> {
     /// Returns the limit, if there is one.
     pub fn get(self) -> Option<T> {
         match self {
-            Self::None => None,
+            Self::Unlimited => None,
             Self::At(limit) => Some(limit),
         }
     }
@@ -36,6 +36,7 @@ impl<T> From<T> for QueueLimit<T> {
 #[serde(untagged, expecting = "neither a number nor \"none\"")]
 enum Unparsed<T> {
     Number(T),
+    OutOfRange(i64),
     Text(String),
 }
 
@@ -45,7 +46,10 @@ pub(super) fn number<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     match Option::deserialize(deserializer)? {
         None => Ok(None),
         Some(Unparsed::Number(limit)) => Ok(Some(QueueLimit::At(limit))),
-        Some(Unparsed::Text(text)) if text == "none" => Ok(Some(QueueLimit::None)),
+        Some(Unparsed::OutOfRange(number)) => {
+            Err(de::Error::custom(format!("{number} is too small or too large")))
+        }
+        Some(Unparsed::Text(text)) if text == "none" => Ok(Some(QueueLimit::Unlimited)),
         Some(Unparsed::Text(text)) => {
             Err(de::Error::custom(format!("{text:?} is neither a number nor \"none\"")))
         }
@@ -57,7 +61,7 @@ pub(super) fn text<'de, D: Deserializer<'de>, T: FromStr<Err = Error>>(
 ) -> Result<Option<QueueLimit<T>>, D::Error> {
     match Option::<String>::deserialize(deserializer)?.as_deref() {
         None => Ok(None),
-        Some("none") => Ok(Some(QueueLimit::None)),
+        Some("none") => Ok(Some(QueueLimit::Unlimited)),
         Some(text) => {
             text.parse().map(|limit| Some(QueueLimit::At(limit))).map_err(de::Error::custom)
         }

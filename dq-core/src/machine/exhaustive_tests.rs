@@ -139,7 +139,22 @@ fn on_machine(state: MachineSnapshot, call: Call) -> MachineSnapshot {
             machine.operate(Operation::DeclareFlow { queue: &queue, flow }, NOW);
         }
     }
-    machine.snapshot()
+    let after = machine.snapshot();
+    check_groups(&machine, &after);
+    after
+}
+
+/// Checks the counts that the machine keeps: a snapshot does not have them, so the next call begins with
+/// new ones.
+fn check_groups(machine: &Machine, state: &MachineSnapshot) {
+    let groups = machine.table.queues[0].groups.as_ref();
+    for name in ["a", "b"] {
+        let of_group = || state.jobs.iter().filter(|job| group(job) == name);
+        let running = of_group().filter(|job| is_leased(job)).count();
+        let has_line = of_group().any(|job| job.parked);
+        let kept = groups.map_or((0, false), |it| (it.running(name), it.has_line(name)));
+        assert_eq!(kept, (running, has_line), "group {name} in {state:?}");
+    }
 }
 
 /// Makes a call, with the variant's defect.

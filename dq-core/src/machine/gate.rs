@@ -90,13 +90,6 @@ impl Gate {
         }
     }
 
-    /// Takes back the start of a job that did not run.
-    pub fn give_back(&mut self, now: Timestamp) {
-        if let Some(rate) = self.flow().rate {
-            self.rate = rate.tokens(self.rate, now).give_back();
-        }
-    }
-
     /// Returns when the claimer at this position of the line should claim: the first one when the gate
     /// opens, each following one an interval later.
     pub(super) fn turn(&self, position: usize, opens_at: Timestamp) -> Timestamp {

@@ -361,11 +361,6 @@ impl<R: Stored> Machine<R> {
             }
             Verdict::Release { started } => {
                 self.table.change(slot, |record| record.job.deliveries -= u32::from(!started));
-                if let Some(limited) =
-                    self.table.queues[queue].limited.as_mut().filter(|_| !started)
-                {
-                    limited.gate.give_back(now);
-                }
                 due
             }
         })

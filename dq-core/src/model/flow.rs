@@ -247,11 +247,6 @@ impl Tokens {
         let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
         RateState(self.used_until.saturating_add(self.interval.saturating_mul(jobs)))
     }
-
-    /// Returns the state after a job that did not start.
-    pub fn give_back(self) -> RateState {
-        RateState(self.used_until - self.interval)
-    }
 }
 
 fn millis_up(micros: i64) -> Timestamp {
@@ -410,7 +405,5 @@ mod tests {
         let tokens = rate.tokens(state, earlier);
         assert_eq!(tokens.left(), 0);
         assert_eq!(tokens.next().as_millis(), earlier.as_millis() + 100);
-        let returned = tokens.give_back();
-        assert_eq!(rate.tokens(returned, earlier).left(), 1);
     }
 }

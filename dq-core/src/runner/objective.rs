@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
-use super::recent::{LateStart, StartWindow};
+use super::recent::{Comparison, LateStart, StartWindow};
 use super::shared::{RunnerShared, ServedQueue};
 use super::slots::QueueIndex;
 use super::store::{Start, StoreContext};
 use crate::backend::Backend;
 use crate::client::RegisteredRunner;
 use crate::error::Result;
-use crate::model::{Flow, Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
+use crate::model::{Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
 use crate::sync::lock;
 
 /// Time between comparisons; each one queries the store.
@@ -39,24 +39,10 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
         ..runner_facts(runner, queue, window, waited_for_slot)
     };
     let late_start = LateStart {
-        cause: LatenessCause::of(&facts)
-            .or_else(|| window.hindrance(job))
-            .or_else(|| likely_limit(window.limits().unwrap_or(served.policy.flow), job)),
+        cause: LatenessCause::of(&facts).or_else(|| window.hindrance(job, served.policy.flow)),
         due_before_runner_start: job.due.as_millis() < built_at,
     };
     window.record(now, Some(late_start));
-}
-
-/// Returns the queue's limit that may have held back a job that waited for nothing else.
-fn likely_limit(flow: Flow, job: &Job) -> Option<LatenessCause> {
-    if flow.rate.is_some() {
-        Some(LatenessCause::Rate)
-    } else if flow.max_running.is_some() {
-        Some(LatenessCause::MaxRunning)
-    } else {
-        (flow.group_max_running.is_some() && job.group().is_some())
-            .then_some(LatenessCause::GroupFull)
-    }
 }
 
 /// Returns whether the store held back jobs, so that a job that starts a moment later was late by it.
@@ -141,8 +127,9 @@ async fn compare(
             skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
             ..runner_facts(runner, queue, window, runner.slots.unused(queue) == 0)
         });
-        window.set_limits(stats.flow.in_force());
-        window.set_hindrance(hindrance.filter(|cause| stats.ready > 0 && is_of_store(*cause)));
+        let of_store = hindrance.filter(|cause| stats.ready > 0 && is_of_store(*cause));
+        let flow = stats.flow.in_force();
+        window.note_comparison(Comparison { flow, hindrance: of_store });
         let counts = window.counts(elapsed);
         let status = LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance);
         report(runner, status, missed);

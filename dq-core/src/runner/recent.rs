@@ -103,10 +103,16 @@ pub(super) struct StartWindow {
     by_period: Mutex<Window<Starts>>,
     /// No other runner served the queue when this one started.
     was_unserved: AtomicBool,
-    /// Why the store held back late jobs at the last comparison.
-    hindrance: Mutex<Option<LatenessCause>>,
-    /// The limits in force at the last comparison.
-    limits: Mutex<Option<Flow>>,
+    last_comparison: Mutex<Option<Comparison>>,
+}
+
+/// What a comparison with the objective found in the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Comparison {
+    /// The limits in force.
+    pub(super) flow: Flow,
+    /// Why late jobs were held back.
+    pub(super) hindrance: Option<LatenessCause>,
 }
 
 #[derive(Debug, Default)]
@@ -128,8 +134,7 @@ impl StartWindow {
             objective,
             by_period,
             was_unserved: AtomicBool::new(false),
-            hindrance: Mutex::default(),
-            limits: Mutex::default(),
+            last_comparison: Mutex::default(),
         }
     }
 
@@ -150,22 +155,22 @@ impl StartWindow {
         self.was_unserved.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn set_hindrance(&self, cause: Option<LatenessCause>) {
-        *lock(&self.hindrance) = cause;
+    pub(super) fn note_comparison(&self, found: Comparison) {
+        *lock(&self.last_comparison) = Some(found);
     }
 
-    pub(super) fn set_limits(&self, limits: Flow) {
-        *lock(&self.limits) = Some(limits);
-    }
-
-    pub(super) fn limits(&self) -> Option<Flow> {
-        *lock(&self.limits)
-    }
-
-    /// Returns why the store may have held back this job.
-    pub(super) fn hindrance(&self, job: &Job) -> Option<LatenessCause> {
-        let has_group = job.group().is_some();
-        lock(&self.hindrance).filter(|cause| has_group || *cause != LatenessCause::GroupFull)
+    /// Returns why the store may have held back a job that waited for nothing else. Before the first
+    /// comparison, its limits are those `declared`.
+    pub(super) fn hindrance(&self, job: &Job, declared: Flow) -> Option<LatenessCause> {
+        let last = *lock(&self.last_comparison);
+        let Comparison { flow, hindrance } =
+            last.unwrap_or(Comparison { flow: declared, hindrance: None });
+        let of_queue = flow.rate.map(|_| LatenessCause::Rate);
+        let of_queue = of_queue.or(flow.max_running.map(|_| LatenessCause::MaxRunning));
+        let of_group = flow.group_max_running.map(|_| LatenessCause::GroupFull);
+        let fits =
+            |cause: &LatenessCause| *cause != LatenessCause::GroupFull || job.group().is_some();
+        [hindrance, of_queue, of_group].into_iter().flatten().find(fits)
     }
 
     pub(super) fn counts(&self, now: Duration) -> LatenessCounts {

@@ -7,13 +7,24 @@ use std::time::Duration;
 use dq_core::{Flow, JobId, QueueName, Rate};
 
 use super::check::lease_ends;
-use super::event::{ObservedCall, ObservedVerdict, TraceEvent};
+use super::event::{ObservedCall, TraceEvent};
 use super::lifetime::{Claim, JobLifetime, lifetimes};
+
+/// What a trace says about a queue's limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LimitsCheck {
+    /// Where limits were certainly exceeded.
+    pub problems: Vec<String>,
+    /// The most leases that were certainly held at once.
+    pub most_running: usize,
+    /// The same of one group.
+    pub most_of_group: usize,
+}
 
 /// A claimed job's group, its lifetime, and the claim.
 type Lease<'a> = (Option<&'a str>, &'a JobLifetime<'a>, &'a Claim<'a>);
 
-pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Vec<String> {
+pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> LimitsCheck {
     let mut groups: BTreeMap<JobId, Option<&str>> = BTreeMap::new();
     for event in events {
         if let ObservedCall::Schedule { job, queue: of_job, group, .. } = &event.call
@@ -27,7 +38,7 @@ pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Vec
     let leases: Vec<Lease<'_>> = of_queue
         .flat_map(|(group, lifetime)| lifetime.claims.iter().map(move |it| (group, lifetime, it)))
         .collect();
-    let mut problems = Vec::new();
+    let mut found = LimitsCheck::default();
     for (group, _, claim) in &leases {
         let held: Vec<Option<&str>> = leases
             .iter()
@@ -35,6 +46,8 @@ pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Vec
             .map(|(group, ..)| *group)
             .collect();
         let of_group = held.iter().filter(|it| group.is_some() && *it == group).count();
+        found.most_running = found.most_running.max(held.len());
+        found.most_of_group = found.most_of_group.max(of_group);
         let of = queue.as_str();
         for (what, count, max) in [
             (of.to_owned(), held.len(), flow.max_running),
@@ -42,28 +55,24 @@ pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Vec
         ] {
             if max.is_some_and(|max| count > max as usize) {
                 let now = claim.now;
-                problems.push(format!("the limit of {what} is exceeded at {now}: {count} leases"));
+                let problem = format!("the limit of {what} is exceeded at {now}: {count} leases");
+                found.problems.push(problem);
             }
         }
     }
-    problems.extend(flow.rate.and_then(|rate| exceeded_rate(&leases, queue, rate)));
-    problems
+    found.problems.extend(flow.rate.and_then(|rate| exceeded_rate(&leases, queue, rate)));
+    found
 }
 
 /// Returns the first span in which more jobs certainly started than the rate allows: its burst, and one for
 /// each of its intervals in the span.
 ///
 /// A job started at some time within its claim, so it counts only in spans with the whole claim: a slow
-/// claim can hide an excess, but not make one up. A released job counts nowhere, because the store gives its
-/// token back if the job did not start.
+/// claim can hide an excess, but not make one up. A released job counts too.
 fn exceeded_rate(leases: &[Lease<'_>], queue: &QueueName, rate: Rate) -> Option<String> {
-    let may_be_released = |lifetime: &JobLifetime<'_>, claim: &Claim<'_>| {
-        let mut settlements = lifetime.settlements.iter();
-        settlements.any(|it| it.token == claim.token && *it.verdict == ObservedVerdict::Release)
-    };
-    let starts = leases.iter().filter(|(_, lifetime, claim)| !may_be_released(lifetime, claim));
     // Both times are whole milliseconds, rounded down.
-    let mut starts: Vec<_> = starts
+    let mut starts: Vec<_> = leases
+        .iter()
         .map(|(.., claim)| {
             (claim.interval.at, claim.interval.returned_at + Duration::from_millis(1))
         })

@@ -17,6 +17,7 @@ pub use event::{
     Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, Promise,
     ScheduleAnswer, TraceEvent, Violation,
 };
+pub use limits::LimitsCheck;
 
 /// The trace of all clients of one store.
 #[derive(Debug, Clone, Default)]
@@ -60,7 +61,7 @@ impl Trace {
     /// limits allow, and where more certainly started than the rate allows. They must have been in force
     /// during the whole trace.
     #[must_use]
-    pub fn check_limits(&self, queue: &QueueName, flow: Flow) -> Vec<String> {
+    pub fn check_limits(&self, queue: &QueueName, flow: Flow) -> LimitsCheck {
         limits::check(&self.events, queue, flow)
     }
 }

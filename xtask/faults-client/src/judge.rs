@@ -40,7 +40,10 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     }
     problems.extend(trace.check(&remaining).iter().map(ToString::to_string));
     for (queue, flow) in limits {
-        problems.extend(trace.check_limits(&QueueName::new(queue)?, flow));
+        let found = trace.check_limits(&QueueName::new(queue)?, flow);
+        let (running, of_group) = (found.most_running, found.most_of_group);
+        println!("   {queue} ({flow}): most leases at once {running}, of one group {of_group}");
+        problems.extend(found.problems);
     }
     if problems.is_empty() {
         return Ok(());
