@@ -38,7 +38,7 @@ DECLARE
     g dq.gate;
 BEGIN
     SELECT * INTO g FROM dq.gate WHERE q = queue_id ORDER BY n DESC LIMIT 1;
-    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}', 0, 0, '', 0)::dq.gate END;
+    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}', 0, 0, '', 1)::dq.gate END;
 END $$;
 
 -- With an older snapshot, as in a transaction that is not READ COMMITTED, a claim does not see the last one.
