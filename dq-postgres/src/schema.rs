@@ -40,9 +40,10 @@ pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 /// A test asks to raise it when the functions change.
 const FUNCTIONS_VERSION: i64 = 1;
 
-/// For statements with arrays: plans that do not depend on statistics, and use the indexes.
+/// For statements with arrays: plans that do not depend on statistics, and use the indexes. Without JIT,
+/// because a scan that cannot be avoided counts as so costly that the server would compile it for seconds.
 const PLANNED: &str = "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off \
-    SET enable_hashjoin = off SET enable_mergejoin = off";
+    SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off";
 
 /// PostgreSQL 14.
 const MIN_SERVER: i32 = 140_000;
@@ -85,6 +86,9 @@ DO $migrate$
 DECLARE
     known integer := 0;
     known_functions integer := 0;
+    old_functions oid[];
+    executors text;
+    new_function text;
 BEGIN
 -- Processes and people who run this at the same time wait for each other.
 PERFORM pg_advisory_xact_lock({LOCK});
@@ -93,10 +97,23 @@ IF to_regclass('"{schema}".meta') IS NOT NULL THEN
 ELSIF to_regnamespace('"{schema}"') IS NULL THEN
     CREATE SCHEMA "{schema}";
 END IF;
+SELECT array_agg(DISTINCT p.oid),
+        string_agg(DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END, ', ')
+    INTO old_functions, executors
+    FROM pg_proc p, aclexplode(coalesce(proacl, acldefault('f', proowner)))
+    WHERE pronamespace = to_regnamespace('"{schema}"') AND privilege_type = 'EXECUTE';
 {migrations}IF known <= {VERSION} AND known_functions <= {FUNCTIONS_VERSION} THEN
 
 {functions}
 UPDATE "{schema}".meta SET version = {VERSION}, functions = {FUNCTIONS_VERSION};
+-- Whoever could execute functions may execute the new ones, and nobody else.
+FOR new_function IN
+    SELECT oid::regprocedure FROM pg_proc
+    WHERE pronamespace = to_regnamespace('"{schema}"') AND oid <> ALL (old_functions)
+LOOP
+    EXECUTE 'REVOKE EXECUTE ON FUNCTION ' || new_function || ' FROM PUBLIC';
+    EXECUTE 'GRANT EXECUTE ON FUNCTION ' || new_function || ' TO ' || executors;
+END LOOP;
 END IF;
 END $migrate$;
 "#,
@@ -259,7 +276,7 @@ mod tests {
         });
         assert_eq!(
             (FUNCTIONS_VERSION, hash),
-            (1, 0xc032_b47e_bf5b_9827),
+            (1, 0x9657_4339_be69_eb53),
             "the functions have changed: if the version here was released, raise FUNCTIONS_VERSION"
         );
     }

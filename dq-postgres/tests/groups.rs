@@ -114,9 +114,136 @@ async fn a_note_that_is_committed_late_is_found() {
     let leased = claim(&backend, 9).await.jobs;
     let client = client(&url).await;
     settle(&backend, &leased, Verdict::Done).await;
-    let lose = "DELETE FROM dq.group_room";
+    let lose = "DELETE FROM dq.note";
     client.batch_execute(lose).await.unwrap();
     poll("a full claim", async || claim_as(&backend, 9, "other").await.pop()).await;
+}
+
+/// How many jobs are parked, in fact and by the gate, and how many workers wait in the line.
+async fn parked(url: &str) -> (i64, i64, i32) {
+    let counts = "SELECT (SELECT count(*) FROM dq.job WHERE state = -1), parked, cardinality(line)
+        FROM dq.gate ORDER BY n DESC LIMIT 1";
+    let row = client(url).await.query_one(counts, &[]).await.unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// Nobody subtracts purged jobs. A line would call its workers for nothing.
+#[tokio::test]
+async fn nobody_waits_in_the_line_after_a_purge_of_parked_jobs() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    schedule(&backend, "a", 3).await;
+    claim(&backend, 9).await;
+    claim_as(&backend, 9, "other").await;
+    assert_eq!(parked(&url).await, (2, 2, 2));
+    backend.operate(Operation::Purge { queue: &queue() }).await.unwrap();
+    wait_until("a walk finds no parked job", async || {
+        claim_as(&backend, 9, "other").await;
+        parked(&url).await == (0, 0, 0)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_removed_limit_returns_a_thousand_jobs_a_claim() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    for _ in 0..3 {
+        schedule(&backend, "a", 750).await;
+        schedule(&backend, "b", 50).await;
+    }
+    while parked_or_zero(&url).await < 2_398 {
+        claim(&backend, 9).await;
+    }
+    limit(&backend, Flow::UNLIMITED).await;
+    for left in [1_398, 398, 0] {
+        let claimed = claim(&backend, 1).await;
+        assert_eq!(claimed.jobs.len(), 1);
+        assert_eq!(parked(&url).await.0, left);
+        let soon = claimed.now + Duration::from_millis(1);
+        assert!(claimed.next_due.is_some_and(|due| due <= soon), "{claimed:?}");
+    }
+    claim(&backend, 1).await;
+    assert_eq!(parked(&url).await.1, 0);
+}
+
+async fn parked_or_zero(url: &str) -> i64 {
+    let count = "SELECT count(*) FROM dq.job WHERE state = -1";
+    client(url).await.query_one(count, &[]).await.unwrap().get(0)
+}
+
+/// Also with thousands of lines, a claim looks at few of them.
+#[tokio::test]
+async fn a_claim_looks_at_a_hundred_lines() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    for _ in 0..2 {
+        let jobs = (0..250).map(|n| job(Due::NOW).group(&format!("{n:03}")));
+        backend.schedule(jobs.collect()).await.unwrap();
+    }
+    while parked_or_zero(&url).await < 250 {
+        claim(&backend, 500).await;
+    }
+    let client = client(&url).await;
+    let walk = async || -> String {
+        let walk = "SELECT walk FROM dq.gate ORDER BY n DESC LIMIT 1";
+        client.query_one(walk, &[]).await.unwrap().get(0)
+    };
+    let begin = "INSERT INTO dq.gate SELECT q, n + 1, used, line, seen, parked, read_to, '', 1
+        FROM dq.gate ORDER BY n DESC LIMIT 1";
+    client.batch_execute(begin).await.unwrap();
+    assert_eq!(claim(&backend, 500).await.jobs.len(), 0);
+    assert_eq!(walk().await, "099");
+    limit(&backend, Flow::UNLIMITED.group_max_running(2)).await;
+    for (started, line) in [(100, "099"), (100, "199"), (50, "")] {
+        assert_eq!(claim(&backend, 500).await.jobs.len(), started);
+        assert_eq!(walk().await, line);
+    }
+}
+
+/// A late renewal locks the job first and then the gate. So a change of limits, which has the gate, must not
+/// wait for the job; nor does a claim, and the group's room stays.
+#[tokio::test]
+async fn a_locked_parked_job_stops_nobody_and_returns_later() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    let holder = client(&url).await;
+    for flow in [Flow::UNLIMITED.group_max_running(1), Flow::UNLIMITED] {
+        limit(&backend, Flow::UNLIMITED.group_max_running(2)).await;
+        schedule(&backend, "a", 3).await;
+        let leased = claim(&backend, 9).await.jobs;
+        assert_eq!(leased.len(), 2);
+        holder
+            .batch_execute("BEGIN; SELECT FROM dq.job WHERE state = -1 FOR UPDATE")
+            .await
+            .unwrap();
+        limit(&backend, flow).await;
+        settle(&backend, &leased, Verdict::Done).await;
+        assert_eq!(claim(&backend, 9).await.jobs.len(), 0, "it is locked");
+        let gate = "SELECT pg_advisory_xact_lock(dq.lock_key('dq.gate', q)) FROM dq.flow; ROLLBACK";
+        holder.batch_execute(gate).await.unwrap();
+        let returned = poll("a walk", async || claim(&backend, 9).await.jobs.pop()).await;
+        settle(&backend, &[returned], Verdict::Done).await;
+    }
+}
+
+/// Walks come to a group later, if there are thousands.
+#[tokio::test]
+async fn a_note_outlives_a_lock_of_the_lines_first_job() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    let client = client(&url).await;
+    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    schedule(&backend, "a", 2).await;
+    let leased = claim(&backend, 9).await.jobs;
+    client.batch_execute("BEGIN; SELECT FROM dq.job WHERE state = -1 FOR UPDATE").await.unwrap();
+    settle(&backend, &leased, Verdict::Done).await;
+    assert_eq!(claim(&backend, 9).await.jobs.len(), 0, "it is locked");
+    let noted = "SELECT DISTINCT grp FROM dq.note WHERE at = 0";
+    assert_eq!(client.query_one(noted, &[]).await.unwrap().get::<_, String>(0), "a");
 }
 
 /// A claim would else take the place of a lease that it does not see renewed.

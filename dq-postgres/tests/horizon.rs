@@ -85,7 +85,7 @@ async fn a_rate_passes_jobs_as_quickly_under_an_old_snapshot() {
     let (snapshot, caller) = (client(&url).await, client(&url).await);
     let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM dq.job";
     snapshot.batch_execute(hold).await.unwrap();
-    let claims = "INSERT INTO dq.gate SELECT q, n, 0, '{}', '{}', 0, 0 FROM dq.queue, generate_series(1, 100000) n;
+    let claims = "INSERT INTO dq.gate SELECT q, n, 0, '{}', '{}', 0, 0, '', 0 FROM dq.queue, generate_series(1, 100000) n;
         SELECT dq.trim_gates()";
     caller.batch_execute(claims).await.unwrap();
     expect_equal_times(&used, &fresh).await;

@@ -115,6 +115,82 @@ async fn room_calls_the_first_in_the_line() {
     wakeups[1].next().await;
 }
 
+/// Begins a transaction that settles a job.
+async fn begin_to_settle(url: &str, leased: &LeasedJob) -> Client {
+    let settling = client(url).await;
+    let settle = format!(
+        "BEGIN; SELECT dq.settle(ARRAY['{}'::uuid], ARRAY[{}::bigint], '{{0}}', null, null, null,
+            '{{null}}', null, null)",
+        leased.job.id, leased.token.0
+    );
+    settling.batch_execute(&settle).await.unwrap();
+    settling
+}
+
+/// Neither settlement sees the other's end, and both leases together were above the limit.
+#[tokio::test]
+async fn two_settlements_at_once_below_a_lowered_limit_call_a_worker() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    declare(&backend, Flow::UNLIMITED.max_running(2)).await;
+    backend.schedule((0..3).map(|_| job(Due::NOW)).collect()).await.unwrap();
+    let leased = claim(&backend, 2).await.jobs;
+    declare(&backend, Flow::UNLIMITED.max_running(1)).await;
+    assert!(claim_as(&backend, 1, "other").await.is_empty());
+    let (listening, mut called) = called_workers(&url).await;
+    let settling =
+        [begin_to_settle(&url, &leased[0]).await, begin_to_settle(&url, &leased[1]).await];
+    for settling in &settling {
+        settling.batch_execute("COMMIT").await.unwrap();
+    }
+    listening.batch_execute("NOTIFY dq, 'end'").await.unwrap();
+    assert_eq!(called.recv().await.unwrap(), "other");
+    assert_eq!(claim_as(&backend, 1, "other").await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_ended_lease_calls_one_worker() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    for flow in
+        [Flow::UNLIMITED.max_running(3), Flow::UNLIMITED.max_running(3).group_max_running(3)]
+    {
+        declare(&backend, flow).await;
+        backend.schedule((0..9).map(|_| job(Due::NOW).group("a")).collect()).await.unwrap();
+        let leased = claim(&backend, 3).await.jobs;
+        let workers = ["first", "second", "third"];
+        for worker in workers.into_iter().chain(["fourth"]) {
+            assert!(claim_as(&backend, 1, worker).await.is_empty());
+        }
+        let (listening, mut called) = called_workers(&url).await;
+        for leased in leased {
+            settle(&backend, &[leased], Verdict::Done).await;
+        }
+        for worker in workers {
+            assert_eq!(claim_as(&backend, 1, worker).await.len(), 1);
+        }
+        listening.batch_execute("NOTIFY dq, 'end'").await.unwrap();
+        for worker in workers.into_iter().chain(["end"]) {
+            assert_eq!(called.recv().await.unwrap(), worker);
+        }
+        client(&url).await.batch_execute("DELETE FROM dq.job; DELETE FROM dq.gate").await.unwrap();
+    }
+}
+
+/// Its transaction may be a long one, of a migration.
+#[tokio::test]
+async fn a_change_of_limits_holds_up_no_other_queue() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    declare(&backend, Flow::UNLIMITED.max_running(1)).await;
+    backend.schedule(vec![job(Due::NOW)]).await.unwrap();
+    let changing = client(&url).await;
+    let change = r#"SELECT dq.add_queue('a'), dq.add_queue('b'); BEGIN;
+        SELECT dq.limit_queue('a', false, '{"max_running": 1}'), dq.limit_queue('b', true, '{}')"#;
+    changing.batch_execute(change).await.unwrap();
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+}
+
 /// A settlement that is not committed does not see who joins the line, and is not seen.
 #[tokio::test]
 async fn who_finds_no_room_during_a_settlement_claims_again_soon() {
@@ -123,13 +199,7 @@ async fn who_finds_no_room_during_a_settlement_claims_again_soon() {
     declare(&backend, Flow::UNLIMITED.max_running(1)).await;
     backend.schedule(vec![job(Due::NOW), job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
-    let settling = client(&url).await;
-    let settle = format!(
-        "BEGIN; SELECT dq.settle(ARRAY['{}'::uuid], ARRAY[{}::bigint], '{{0}}', null, null, null,
-            '{{null}}', null, null)",
-        leased.job.id, leased.token.0
-    );
-    settling.batch_execute(&settle).await.unwrap();
+    let settling = begin_to_settle(&url, &leased).await;
     let wants = [Want::new(queue(), 1, LEASE)];
     let meanwhile = backend.claim(ClaimParams::new(&wants, 1, "other")).await.unwrap();
     assert_eq!(meanwhile.jobs.len(), 0);
@@ -169,10 +239,18 @@ async fn a_store_of_version_1_is_upgraded_and_its_processes_keep_limits() {
     psql(
         "DO $$ BEGIN CREATE ROLE \"old user\";
         EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-        GRANT INSERT ON ALL TABLES IN SCHEMA dq TO \"old user\"",
+        GRANT INSERT ON ALL TABLES IN SCHEMA dq TO \"old user\";
+        REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA dq FROM PUBLIC;
+        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dq TO \"old user\"",
     );
     assert_eq!(migrate(&url, None).await, Migrated::Updated);
-    assert_eq!(psql("SELECT has_table_privilege('old user', 'dq.group_room', 'DELETE')"), "t");
+    let executable = "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
+        WHERE pronamespace = 'dq'::regnamespace
+            AND has_function_privilege('old user', oid, 'EXECUTE')";
+    let refused = executable.replace("AND has", "AND NOT has");
+    assert_eq!(psql(&refused), "", "a function that replaces one keeps its rights");
+    assert_eq!(psql(&executable.replace("old user", "pg_monitor")), "", "nobody else has them");
+    assert_eq!(psql("SELECT has_table_privilege('old user', 'dq.note', 'DELETE')"), "t");
     assert_eq!(psql("SELECT version FROM dq.meta"), "2");
     let backend = connect(&url).await;
     declare(&backend, Flow::UNLIMITED.max_running(LIMIT)).await;
@@ -180,4 +258,24 @@ async fn a_store_of_version_1_is_upgraded_and_its_processes_keep_limits() {
     assert_eq!(psql(OLD_CLAIM), "1");
     declare(&backend, Flow::UNLIMITED).await;
     assert_eq!(run_due(&backend, "orders").await.len(), 6);
+}
+
+/// A large table's index is built beforehand, while jobs run.
+#[tokio::test]
+async fn what_the_guide_prepares_is_used() {
+    let url = database().await;
+    let psql = |sql: &str| shared_postgres().psql(&url, sql).unwrap();
+    psql(VERSION_1);
+    let guide = include_str!("../../docs/guide/postgres.md").lines();
+    let steps: Vec<&str> = guide.filter(|line| line.contains(" IF NOT EXISTS ")).collect();
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    steps.iter().for_each(|step| drop(psql(step)));
+    let index = "SELECT 'dq.job_group'::regclass::oid, pg_get_indexdef('dq.job_group'::regclass)";
+    let prepared = psql(index);
+    assert_eq!(migrate(&url, None).await, Migrated::Updated);
+    assert_eq!(psql(index), prepared);
+    let other = database().await;
+    connect(&other).await;
+    let created = shared_postgres().psql(&other, index).unwrap();
+    assert_eq!(created.split('|').nth(1), prepared.split('|').nth(1));
 }

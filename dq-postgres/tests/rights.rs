@@ -120,7 +120,7 @@ async fn maintenance_needs_no_other_rights() {
     for function in [
         "dq.fold_tally()",
         "dq.trim_gates()",
-        "dq.find_group_room(f, 0) FROM dq.flow f",
+        "dq.walk_lines(f, dq.gate_of(q), 0) FROM dq.flow f",
         "dq.trim_history('q', 0, 1)",
         "dq.remove_pins('q', 0, 1)",
         "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[0::bigint])",
@@ -139,7 +139,7 @@ const RIGHTS: &str = "
         WHERE relnamespace = 'dq'::regnamespace AND relkind = 'S' AND relname <> 'queue_q_seq'
     UNION SELECT 'EXECUTE ON FUNCTION ' || oid::regprocedure, proname FROM pg_proc
         WHERE pronamespace = 'dq'::regnamespace AND proname NOT IN
-            ('fold_tally', 'trim_gates', 'find_group_room', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
+            ('fold_tally', 'trim_gates', 'walk_lines', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
 
 #[tokio::test]
 async fn a_missing_right_is_named() {

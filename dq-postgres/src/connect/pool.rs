@@ -5,9 +5,9 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod};
 use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::RwLock;
-use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{IsolationLevel, Row};
 
 use super::server::Server;
 use crate::error::{self, Effect};
@@ -53,7 +53,8 @@ impl Pool {
         &self.server
     }
 
-    /// Runs one statement in its own transaction.
+    /// Runs one statement in its own transaction. A repetition has the isolation for which the functions are
+    /// made: with the snapshot of a stricter default, calls that wait for each other fail again and again.
     pub(crate) async fn query(
         &self,
         statement: Statement<'_>,
@@ -64,6 +65,7 @@ impl Pool {
             loop {
                 attempts += 1;
                 let rows = match self.prepare {
+                    _ if attempts > 1 => query_committed(connection, statement.sql, params).await,
                     true => query_prepared(connection, statement.sql, params).await,
                     // Poolers in transaction mode may be in between.
                     false => connection.query_typed(statement.sql, params).await,
@@ -95,14 +97,14 @@ impl Pool {
     async fn with_connection<T>(
         &self,
         effect: Effect,
-        call: impl AsyncFnOnce(&Object) -> std::result::Result<T, tokio_postgres::Error>,
+        call: impl AsyncFnOnce(&mut Object) -> std::result::Result<T, tokio_postgres::Error>,
     ) -> Result<T> {
         let closed = self.closed.read().await;
         if *closed {
             return Err(error::closed());
         }
-        let connection = self.get().await?;
-        match tokio::time::timeout(self.response_timeout, call(&connection)).await {
+        let mut connection = self.get().await?;
+        match tokio::time::timeout(self.response_timeout, call(&mut connection)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(error::from_statement(&self.server, effect, &error)),
             Err(_) => {
@@ -131,6 +133,18 @@ impl Pool {
     pub(crate) async fn is_closed(&self) -> bool {
         *self.closed.read().await
     }
+}
+
+async fn query_committed(
+    connection: &mut Object,
+    sql: &str,
+    params: &[Param<'_>],
+) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
+    let isolation = IsolationLevel::ReadCommitted;
+    let transaction = connection.build_transaction().isolation_level(isolation).start().await?;
+    let rows = transaction.query_typed(sql, params).await?;
+    transaction.commit().await?;
+    Ok(rows)
 }
 
 async fn query_prepared(

@@ -35,6 +35,8 @@ DECLARE
     locked integer[];
     -- The gate after this claim.
     new_gate dq.gate;
+    noted record;
+    is_called boolean;
     room record;
     passed record;
     first_at bigint;
@@ -47,10 +49,9 @@ DECLARE
     started integer;
     parked integer;
     newly_parked integer;
-    ended integer;
-    returned integer;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(dq.limits_key(name)) FROM unnest(queues) AS name;
+    PERFORM pg_advisory_xact_lock_shared(dq.limits_key(name))
+        FROM (SELECT unnest(queues) AS name ORDER BY name) AS wanted;
     IF EXISTS (SELECT FROM dq.flow) THEN
         locked := CASE WHEN total > 0 THEN dq.lock_gates(queues, maxes) ELSE '{}' END;
         t := dq.now_ms();
@@ -79,22 +80,13 @@ BEGIN
             IF FOUND THEN
                 g := dq.gate_of(f.q);
                 new_gate := g;
-                IF f.group_max_running IS NOT NULL THEN
-                    -- A full claim begins at the start.
-                    IF from_at[i] = -9223372036854775808 AND dq.find_group_room(f, t)
-                        AND f.q <> ALL (locked)
-                    THEN
-                        PERFORM dq.call_worker(f.q, 0, '');
-                    END IF;
-                    IF f.q = ANY (locked) THEN
-                        SELECT * INTO ended, returned
-                            FROM dq.return_parked(f, g.room_at, first_expired, t);
-                        new_gate.parked := g.parked - returned;
-                        IF ended > 0 AND g.room_at < t - 1000 THEN
-                            -- Transactions under way may have earlier rows.
-                            new_gate.room_at := t - 500;
-                        END IF;
-                    END IF;
+                is_called := false;
+                IF f.q = ANY (locked)
+                    AND (coalesce(f.max_running, f.group_max_running) IS NOT NULL OR g.parked > 0)
+                THEN
+                    noted := dq.read_notes(f, g, holder, first_expired, t);
+                    new_gate := noted.g;
+                    is_called := noted.is_called;
                 END IF;
                 room := dq.room(f, g.used, t);
                 -- A queue that was only throttled has no limit: jobs may wait in the runner.
@@ -163,7 +155,7 @@ BEGIN
             ORDER BY j.at LIMIT 1;
         until := NULL;
         IF f.q = wanted.q THEN
-            passed := dq.pass_gate(f, g, new_gate, holder, started, startable, room.free,
+            passed := dq.pass_gate(f, g, new_gate, holder, started, startable, room.free, is_called,
                 coalesce(least(next_at, expired_due) <= t, false), f.q = ANY (locked), t);
             until := passed.until;
             next_expiry := least(next_expiry, passed.again_at);

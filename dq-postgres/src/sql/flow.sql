@@ -1,6 +1,9 @@
 -- Limits for all processes. They are exact because claims of a limited queue wait for each other: two
 -- claims at once would not see each other's leases. Settlements, which may be part of a caller's
 -- transaction, hold up no claim.
+--
+-- Locks are taken in this order: limits by name (`limits_key`), jobs by id, gates by queue, `flow` by queue.
+-- Who has a gate waits for no job: claims, which lock jobs after the gates, pass over locked ones.
 
 -- The key of an advisory lock. Of `gate`: claims, which change the queue's gate. Of `flow`: shared by
 -- settlements, and exclusive for a claim that joins the line, see `note_room`.
@@ -19,7 +22,8 @@ BEGIN
     FOR queue_id IN
         SELECT q FROM unnest(queues, maxes) AS want (name, most)
             JOIN dq.queue USING (name) JOIN dq.flow USING (q)
-        WHERE most > 0 AND NOT paused AND coalesce(max_running, group_max_running, rate_interval) IS NOT NULL
+        WHERE most > 0 AND NOT paused AND (
+            coalesce(max_running, group_max_running, rate_interval) IS NOT NULL OR (dq.gate_of(q)).parked > 0)
         ORDER BY q
     LOOP
         PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', queue_id));
@@ -34,15 +38,15 @@ DECLARE
     g dq.gate;
 BEGIN
     SELECT * INTO g FROM dq.gate WHERE q = queue_id ORDER BY n DESC LIMIT 1;
-    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}', 0, 0)::dq.gate END;
+    RETURN CASE WHEN FOUND THEN g ELSE (queue_id, 0, 0, '{}', '{}', 0, 0, '', 1)::dq.gate END;
 END $$;
 
 -- With an older snapshot, as in a transaction that is not READ COMMITTED, a claim does not see the last one.
 -- Then the row exists, and the server reports a serialization failure, after which the call is repeated.
 CREATE OR REPLACE FUNCTION dq.change_gate(g dq.gate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO dq.gate VALUES (g.q, g.n + 1, g.used, g.line, g.seen, g.parked, g.room_at)
-        ON CONFLICT DO NOTHING;
+    g.n := g.n + 1;
+    INSERT INTO dq.gate SELECT g.* ON CONFLICT DO NOTHING;
 END $$;
 
 -- `used` at the time `t`: in the range also after the clock was set back, or the rate was changed.
@@ -87,11 +91,12 @@ END $$;
 
 -- Counts jobs that a claim has started, of `wanted` ones, in a queue where `free` others could have run; and
 -- moves the claimer in the line, or out of it. `g` is the gate after the claim, `old` the stored one.
+-- `is_called` says that another worker was called and is about to claim.
 -- Returns until when no job may start: null if one may, the largest number if only the end of a lease makes
 -- room. `again_at` is when the claimer should look again, in any case.
 CREATE OR REPLACE FUNCTION dq.pass_gate(
     f dq.flow, old dq.gate, g dq.gate, claimer text, started integer, wanted integer, free bigint,
-    is_due boolean, has_lock boolean, t bigint, OUT until bigint, OUT again_at bigint
+    is_called boolean, is_due boolean, has_lock boolean, t bigint, OUT until bigint, OUT again_at bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     place integer;
@@ -135,7 +140,7 @@ BEGIN
         END IF;
     END IF;
     IF has_room AND has_lock AND g.line <> '{}' THEN
-        IF is_due AND g.line[1] <> claimer THEN
+        IF is_due AND NOT is_called AND g.line[1] <> claimer THEN
             -- It joins again if it finds no job.
             PERFORM dq.call_worker(f.q, 0, g.line[1]);
             g.line := g.line[2:];
@@ -154,10 +159,13 @@ BEGIN
         IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
             again_at := t + 10 + (t - g.seen[place]) / 2;
         ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0)
-            OR EXISTS (SELECT FROM dq.group_room r WHERE r.q = f.q AND r.at >= g.room_at)
+            OR EXISTS (SELECT FROM dq.note WHERE q = f.q AND at >= g.read_to AND grp IS NOT NULL)
         THEN
             again_at := t + 1;
         END IF;
+    END IF;
+    IF has_lock AND g.parked > 0 AND g.walk_at = 0 THEN
+        again_at := t + 1;
     END IF;
     -- With another isolation level, only the row tells a waiting claim that jobs have started, or were parked.
     IF has_lock AND (g IS DISTINCT FROM old OR ((started > 0 OR f.group_max_running IS NOT NULL)
@@ -170,41 +178,24 @@ BEGIN
         ELSE opens_at + coalesce((place - 1) * f.rate_interval, 0) / 1000 END;
 END $$;
 
--- Wakes one worker in the line after the end of leases: the first one, or the next one if earlier ends have
--- called it, and it has not come. Its claim wakes the next one, if there is more room.
-CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, ended bigint, t bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Calls one worker of the line after the end of leases: the first one that no earlier end has called. Its
+-- claim calls the next one, if there is more room. Also calls it while more jobs run than a lowered limit
+-- allows, because of two settlements at once neither sees the other's end.
+CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     g dq.gate;
-    unused bigint;
+    called text;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(dq.lock_key('dq.flow', f.q));
     g := dq.gate_of(f.q);
-    IF g.line = '{}' THEN
-        RETURN;
+    SELECT waiting INTO called FROM unnest(g.line) WITH ORDINALITY AS line (waiting, place)
+        WHERE waiting <> ALL (ARRAY(
+            SELECT worker FROM dq.note WHERE q = f.q AND at >= g.read_to AND worker IS NOT NULL))
+        ORDER BY place LIMIT 1;
+    IF FOUND THEN
+        INSERT INTO dq.note (q, at, worker) VALUES (f.q, dq.now_ms(), called);
+        PERFORM dq.call_worker(f.q, coalesce(dq.opens_at(f, g.used, t), 0), called);
     END IF;
-    unused := (dq.room(f, g.used, t)).free;
-    IF unused <= 0 THEN
-        RETURN;
-    END IF;
-    IF f.group_max_running IS NOT NULL THEN
-        unused := (SELECT count(*) FROM dq.group_room r WHERE r.q = f.q AND r.at >= g.room_at);
-    END IF;
-    PERFORM dq.call_worker(f.q, coalesce(dq.opens_at(f, g.used, t), 0),
-        g.line[least(greatest(unused - ended, 0) + 1, cardinality(g.line))]);
-END $$;
-
--- Takes back the starts of jobs that did not run.
-CREATE OR REPLACE FUNCTION dq.give_back(f dq.flow, jobs bigint, t bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    g dq.gate;
-BEGIN
-    PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', f.q));
-    t := dq.now_ms();
-    g := dq.gate_of(f.q);
-    g.used := dq.used_until(f, g.used, t) - jobs * f.rate_interval;
-    PERFORM dq.change_gate(g);
-    PERFORM dq.call_worker(f.q, 0, g.line[1]);
 END $$;
 
 -- The key of an advisory lock: shared by claims from a queue, with limits or without, and exclusive for a
@@ -218,6 +209,7 @@ CREATE OR REPLACE FUNCTION dq.limit_queue(queue_name text, overrides boolean, ne
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     f dq.flow;
+    g dq.gate;
     old_group_max bigint;
     queue_id integer;
 BEGIN
@@ -236,17 +228,22 @@ BEGIN
     UPDATE dq.flow SET overriding = CASE WHEN overrides THEN new_limits ELSE overriding END,
             declared = CASE WHEN overrides THEN declared ELSE new_limits END
         WHERE q = queue_id RETURNING * INTO f;
-    IF f.group_max_running IS DISTINCT FROM old_group_max THEN
-        PERFORM dq.unpark_all(queue_id, dq.now_ms());
+    g := dq.gate_of(queue_id);
+    IF f.group_max_running IS DISTINCT FROM old_group_max AND g.parked > 0 THEN
+        -- The next claims return the parked jobs.
+        g.walk := '';
+        g.walk_at := 0;
+        PERFORM dq.change_gate(g);
     END IF;
     PERFORM dq.call_worker(queue_id, 0, '');
     RETURN true;
 END $$;
 
 -- Deletes what the limits had let pass, except the latest: a claim that waits knows the state before. Also
--- deletes late rows of `group_room`; see `find_group_room`.
+-- deletes late notes, except where a walk reads them.
 CREATE OR REPLACE FUNCTION dq.trim_gates() RETURNS void LANGUAGE sql AS $$
     DELETE FROM dq.gate USING (SELECT q, max(n) AS newest FROM dq.gate GROUP BY q) AS last
         WHERE gate.q = last.q AND n < newest - 1000;
-    DELETE FROM dq.group_room WHERE at < dq.now_ms() - 60000;
+    DELETE FROM dq.note WHERE at < dq.now_ms() - 60000
+        AND q <> ALL (ARRAY(SELECT q FROM dq.flow WHERE (dq.gate_of(q)).parked > 0));
 $$;

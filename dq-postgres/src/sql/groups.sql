@@ -1,10 +1,10 @@
 -- Groups: at most `group_max_running` jobs of each run at once.
 --
 -- A claim that meets a due job of a full group parks it in the group's line, where later claims do not meet
--- it. When a lease of the group ends, or a waiting job leaves its place, a row of `group_room` says so, and
--- the next claim returns the line's first job. So each parked job is later than as many of its group's other
--- waiting jobs as may start. Only claims park and return jobs, under the gate's lock: they see each other's
--- work, and a settlement waits for no claim, whatever its transaction's isolation.
+-- it. When a lease of the group ends, or a waiting job leaves its place, a note says so, and the next claim
+-- returns the line's first job. So each parked job is later than as many of its group's other waiting jobs
+-- as may start. Only claims park and return jobs, under the gate's lock: they see each other's work, and a
+-- settlement waits for no claim, whatever its transaction's isolation.
 --
 -- A returned job looks like an expired lease, because claims find these from their bounds on, however
 -- early they were due. Its `losses` are one less, because none was lost.
@@ -12,7 +12,7 @@
 -- The group in a job's headers, as it is written there.
 CREATE OR REPLACE FUNCTION dq.group_of(headers text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN headers LIKE '%"dq-group"%' THEN
-        left(substring(headers FROM '[{,]\s*"dq-group"\s*:\s*"((?:[^"\\]|\\.)*)"'), 500) END
+        nullif(left(substring(headers FROM '[{,]\s*"dq-group"\s*:\s*"((?:[^"\\]|\\.)*)"'), 500), '') END
 $$;
 
 -- How many jobs of a group may start.
@@ -27,60 +27,120 @@ END $$;
 -- To call before a waiting job ends or moves.
 CREATE OR REPLACE FUNCTION dq.leave_group(j dq.job) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF j.state < 2 AND dq.group_of(j.headers) IS NOT NULL THEN
-        INSERT INTO dq.group_room (q, at, grp) SELECT q, dq.now_ms(), dq.group_of(j.headers)
+    IF j.state IN (0, 1) AND dq.group_of(j.headers) IS NOT NULL THEN
+        INSERT INTO dq.note (q, at, grp) SELECT q, dq.now_ms(), dq.group_of(j.headers)
             FROM dq.flow WHERE q = j.q AND group_max_running IS NOT NULL;
     END IF;
 END $$;
 
--- Returns parked jobs of groups with room, and says how many rows of `group_room` it has read. No lease
--- expires before `from_expired`.
-CREATE OR REPLACE FUNCTION dq.return_parked(
-    f dq.flow, room_at bigint, from_expired bigint, t bigint, OUT ended integer, OUT returned integer
-) LANGUAGE plpgsql AS $$
+-- Returns up to `most` parked jobs of a group, as far as it has room.
+CREATE OR REPLACE FUNCTION dq.return_first(f dq.flow, group_name text, most bigint, t bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
 DECLARE
-    groups text[];
-    expired_groups text[];
-    expired tid[];
+    returned bigint;
 BEGIN
-    -- Before the leases are counted: whatever ends from now on comes with a new row.
-    WITH room AS (DELETE FROM dq.group_room r WHERE r.q = f.q AND r.at >= room_at RETURNING r.grp)
-    SELECT coalesce(array_agg(grp), '{}') INTO groups FROM room;
-    ended := cardinality(groups);
-    SELECT array_agg(place), array_agg(grp) INTO expired, expired_groups FROM (
-        SELECT j.ctid AS place, j.grp FROM dq.job j
-        WHERE j.q = f.q AND j.state = 1 AND j.at <= t AND j.at >= from_expired AND j.grp IS NOT NULL
-        ORDER BY j.at LIMIT 10000 FOR UPDATE SKIP LOCKED) AS lease;
-    IF expired IS NOT NULL THEN
-        UPDATE dq.job SET grp = NULL WHERE ctid = ANY (expired);
-        groups := groups || expired_groups;
+    most := least(most, dq.room_in_group(f, group_name, t));
+    UPDATE dq.job SET state = 1, at = t, grp = NULL, losses = losses - 1 WHERE ctid = ANY (ARRAY(
+        SELECT j.ctid FROM dq.job j
+        WHERE j.q = f.q AND j.state = -1 AND j.grp = group_name ORDER BY j.at, j.seq
+        LIMIT most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS returned = ROW_COUNT;
+    IF returned < most AND EXISTS (
+        SELECT FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp = group_name)
+    THEN
+        -- Somebody has locked it. The next walk tries again.
+        INSERT INTO dq.note (q, at, grp) VALUES (f.q, 0, group_name);
     END IF;
-    returned := 0;
-    IF groups <> '{}' THEN
-        UPDATE dq.job SET state = 1, at = t, grp = NULL, losses = losses - 1 WHERE ctid = ANY (ARRAY(
-            SELECT first.place
-            FROM (SELECT grp, count(*) AS ends FROM unnest(groups) AS grp GROUP BY grp) AS room,
-                LATERAL (
-                    SELECT j.ctid AS place FROM dq.job j
-                    WHERE j.q = f.q AND j.state = -1 AND j.grp = room.grp ORDER BY j.at, j.seq
-                    LIMIT least(room.ends, dq.room_in_group(f, room.grp, t)) FOR UPDATE SKIP LOCKED) AS first));
-        GET DIAGNOSTICS returned = ROW_COUNT;
-    END IF;
+    RETURN returned;
 END $$;
 
--- Notes groups that have a line and room. Rows of `group_room` that were committed late, or never written
--- because another program changed a job, would leave them waiting. Returns whether there are any.
-CREATE OR REPLACE FUNCTION dq.find_group_room(f dq.flow, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Goes along the groups' lines, up to 100 a second, and returns a job of each that has room: no note tells of
+-- room that another program has made. After a change of limits, each claim goes on, and returns up to 1,000
+-- jobs, until the walk has come to the end. Waits for at least 50 times as long as it took: under an old
+-- snapshot, it reads removed entries.
+CREATE OR REPLACE FUNCTION dq.walk_lines(f dq.flow, g dq.gate, t bigint) RETURNS dq.gate LANGUAGE plpgsql AS $$
+DECLARE
+    returns_all boolean := g.walk_at = 0 OR f.group_max_running IS NULL;
+    is_whole boolean := g.walk = '';
+    begun_at bigint := dq.now_ms();
+    line text;
+    returned bigint := 0;
+    ended_at bigint;
 BEGIN
-    INSERT INTO dq.group_room (q, at, grp)
-        WITH RECURSIVE line (grp) AS (
-            SELECT min(j.grp) FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp IS NOT NULL
-            UNION ALL
-            SELECT (SELECT min(j.grp) FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp > line.grp)
-            FROM line WHERE line.grp IS NOT NULL)
-        SELECT f.q, t, line.grp FROM line
-        WHERE line.grp IS NOT NULL AND dq.room_in_group(f, line.grp, t) > 0;
-    RETURN FOUND;
+    FOR number IN 1..100 LOOP
+        line := (SELECT min(j.grp) FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp > g.walk);
+        IF line IS NULL THEN
+            IF is_whole AND number = 1 THEN
+                g.parked := 0;
+            END IF;
+            g.walk := '';
+            g.walk_at := 1;
+            EXIT;
+        END IF;
+        returned := returned
+            + dq.return_first(f, line, CASE WHEN returns_all THEN 1000 - returned ELSE 1 END, t);
+        EXIT WHEN returned >= 1000;
+        g.walk := line;
+    END LOOP;
+    g.parked := g.parked - returned;
+    IF g.walk_at > 0 THEN
+        ended_at := dq.now_ms();
+        g.walk_at := ended_at + greatest(1000, 50 * (ended_at - begun_at));
+    END IF;
+    RETURN g;
+END $$;
+
+-- Reads up to 1,000 notes, and returns parked jobs of groups with room. No lease expires before
+-- `from_expired`. Says whether workers other than the claimer were called just now, and takes them out of the
+-- line: they join again if they find no job. One that does not come for a second may have no free slot.
+CREATE OR REPLACE FUNCTION dq.read_notes(
+    f dq.flow, INOUT g dq.gate, claimer text, from_expired bigint, t bigint, OUT is_called boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    walks boolean := g.parked > 0 AND g.walk_at <= t;
+    notes integer;
+    groups text[];
+    called text[];
+    expired tid[];
+    expired_groups text[];
+BEGIN
+    -- Before the leases are counted: whatever ends from now on comes with a new note. A walk also reads the
+    -- late ones.
+    WITH read AS MATERIALIZED (
+        SELECT n.ctid AS place, n.grp, n.worker, n.worker <> claimer AND n.at > t - 1000 AS is_coming
+        FROM dq.note n WHERE n.q = f.q AND n.at >= CASE WHEN walks THEN 0 ELSE g.read_to END
+        ORDER BY n.at, n.n LIMIT 1000),
+    deleted AS (DELETE FROM dq.note WHERE ctid = ANY (ARRAY(SELECT place FROM read WHERE is_coming IS NOT TRUE)))
+    SELECT count(*), coalesce(array_agg(grp) FILTER (WHERE grp IS NOT NULL), '{}'),
+            coalesce(array_agg(worker) FILTER (WHERE is_coming), '{}')
+        INTO notes, groups, called FROM read;
+    IF notes BETWEEN 1 AND 999 AND g.read_to < t - 1000 THEN
+        -- Transactions under way may have earlier notes.
+        g.read_to := t - 500;
+    END IF;
+    is_called := called <> '{}';
+    IF g.line && called THEN
+        SELECT coalesce(array_agg(worker ORDER BY place), '{}'), coalesce(array_agg(at ORDER BY place), '{}')
+            INTO g.line, g.seen
+            FROM unnest(g.line, g.seen) WITH ORDINALITY AS waiting (worker, at, place)
+            WHERE worker <> ALL (called);
+    END IF;
+    IF f.group_max_running IS NOT NULL THEN
+        SELECT array_agg(place), array_agg(grp) INTO expired, expired_groups FROM (
+            SELECT j.ctid AS place, j.grp FROM dq.job j
+            WHERE j.q = f.q AND j.state = 1 AND j.at <= t AND j.at >= from_expired AND j.grp IS NOT NULL
+            ORDER BY j.at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS lease;
+        IF expired IS NOT NULL THEN
+            UPDATE dq.job SET grp = NULL WHERE ctid = ANY (expired);
+            groups := groups || expired_groups;
+        END IF;
+        g.parked := g.parked - (
+            SELECT coalesce(sum(dq.return_first(f, grp, ends, t)), 0)
+            FROM (SELECT grp, count(*) AS ends FROM unnest(groups) AS grp GROUP BY grp) AS room);
+    END IF;
+    IF walks THEN
+        g := dq.walk_lines(f, g, t);
+    END IF;
 END $$;
 
 -- Of jobs that a claim has locked, returns up to `most` whose groups have room, and parks those of full
@@ -110,20 +170,4 @@ BEGIN
         SET state = -1, at = due, grp = dq.group_of(headers), losses = least(losses + state, 1000000000)
         WHERE ctid = ANY (in_full);
     GET DIAGNOSTICS parked = ROW_COUNT;
-END $$;
-
--- Returns all parked jobs to their places. The caller holds the gate's lock.
-CREATE OR REPLACE FUNCTION dq.unpark_all(queue_id integer, t bigint) RETURNS void
-LANGUAGE plpgsql {planned} AS $$
-DECLARE
-    g dq.gate := dq.gate_of(queue_id);
-    first_at bigint;
-BEGIN
-    WITH returned AS (
-        UPDATE dq.job SET state = 0, grp = NULL WHERE q = queue_id AND state = -1 RETURNING at)
-    SELECT min(at) INTO first_at FROM returned;
-    IF first_at IS NOT NULL THEN
-        g.parked := 0;
-        PERFORM dq.change_gate(g), dq.announce_due(queue_id, first_at, t);
-    END IF;
 END $$;

@@ -22,8 +22,9 @@ CREATE TABLE dq.flow (
 
 -- What the limits have let pass; the row with the largest `n` counts. `used` is what the rate has used, in
 -- Unix microseconds. `line` has the workers that wait for room, longest first, and `seen` when each has
--- last claimed. `parked` is the number of parked jobs, or more, because nobody subtracts those that are
--- cancelled. Claims have read the rows of `group_room` from before `room_at`, except for late ones.
+-- last claimed. `parked` is the number of parked jobs, or more until a walk finds none, because nobody
+-- subtracts those that are cancelled. Claims have read the notes from before `read_to`, except for late
+-- ones. `walk` and `walk_at` are where and when the next walk along the groups goes on; see `walk_lines`.
 --
 -- Rows are inserted only, each with the next `n`, and deleted later: claims read the newest one, so an old
 -- snapshot does not slow them down.
@@ -34,20 +35,25 @@ CREATE TABLE dq.gate (
     line    text[] NOT NULL,
     seen    bigint[] NOT NULL,
     parked  bigint NOT NULL,
-    room_at bigint NOT NULL,
+    read_to bigint NOT NULL,
+    walk    text NOT NULL,
+    walk_at bigint NOT NULL,
     PRIMARY KEY (q, n)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- The group of a job's last lease, or of a parked job, which is in state -1; `at` is then when it is due.
-ALTER TABLE dq.job ADD COLUMN grp text;
-CREATE INDEX job_group ON dq.job (q, state, grp, at, seq) WHERE grp IS NOT NULL;
+-- The guide says how to add both beforehand, while jobs run.
+ALTER TABLE dq.job ADD COLUMN IF NOT EXISTS grp text;
+CREATE INDEX IF NOT EXISTS job_group ON dq.job (q, state, grp, at, seq) WHERE grp IS NOT NULL;
 
--- Groups in which a lease has ended, or a waiting job has left its place. Claims delete the rows.
-CREATE TABLE dq.group_room (
-    q   integer,
-    at  bigint,
-    n   bigint DEFAULT nextval('dq.job_seq'),
-    grp text NOT NULL,
+-- Notes to claims, which delete them: groups in which a lease has ended, or a waiting job has left its place;
+-- and workers in the line that were called and have not claimed yet.
+CREATE TABLE dq.note (
+    q      integer,
+    at     bigint,
+    n      bigint DEFAULT nextval('dq.job_seq'),
+    grp    text,
+    worker text,
     PRIMARY KEY (q, at, n)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
@@ -59,7 +65,7 @@ BEGIN
         SELECT grantee::regrole FROM pg_class, aclexplode(relacl)
         WHERE oid = 'dq.job'::regclass AND privilege_type = 'INSERT' AND grantee NOT IN (relowner, 0)
     LOOP
-        EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON dq.flow, dq.gate, dq.group_room TO ' || user_name;
+        EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON dq.flow, dq.gate, dq.note TO ' || user_name;
     END LOOP;
 END;
 

@@ -9,10 +9,9 @@ DECLARE
     t bigint := dq.now_ms();
     held uuid[];
     requeued uuid[];
-    -- Queues in which a lease has ended, or a job has not started.
+    -- Queues in which a lease has ended.
     touched integer[];
     groups text[];
-    not_started integer[];
     throttled integer[];
     throttles bigint[];
     new_due bigint;
@@ -63,8 +62,6 @@ BEGIN
             IF verdicts[i] = 7 THEN
                 throttled := throttled || changed.q;
                 throttles := throttles || least(new_due, 9000000000000000);
-            ELSIF verdicts[i] = 6 AND NOT flags[i] THEN
-                not_started := not_started || changed.q;
             END IF;
             IF changed.state = 0 THEN
                 requeued := requeued || changed.id;
@@ -74,7 +71,7 @@ BEGIN
     IF requeued IS NOT NULL THEN
         PERFORM dq.announce_jobs(requeued, t);
     END IF;
-    -- Each in one order of queues, like claims.
+    -- In one order of queues, like claims.
     IF throttled IS NOT NULL THEN
         INSERT INTO dq.flow (q, closed_until)
             SELECT q, max(closed_until) FROM unnest(throttled, throttles) AS throttle (q, closed_until)
@@ -83,19 +80,11 @@ BEGIN
             WHERE flow.closed_until IS NULL OR flow.closed_until < excluded.closed_until;
     END IF;
     IF EXISTS (SELECT FROM dq.flow WHERE q = ANY (touched)) THEN
-        IF not_started IS NOT NULL THEN
-            PERFORM dq.give_back(f, jobs, t) FROM (
-                SELECT f, jobs
-                FROM (SELECT q, count(*) AS jobs FROM unnest(not_started) AS q GROUP BY q) AS counted
-                    JOIN dq.flow f USING (q)
-                WHERE rate_interval IS NOT NULL ORDER BY q) AS released;
-        END IF;
-        INSERT INTO dq.group_room (q, at, grp)
+        INSERT INTO dq.note (q, at, grp)
             SELECT q, dq.now_ms(), grp FROM unnest(touched, groups) AS ended (q, grp) JOIN dq.flow USING (q)
             WHERE grp IS NOT NULL AND group_max_running IS NOT NULL;
-        PERFORM dq.note_room(f, ended, t) FROM (
-            SELECT f, count(*) AS ended FROM unnest(touched) AS q JOIN dq.flow f USING (q)
-            WHERE coalesce(max_running, group_max_running) IS NOT NULL GROUP BY f) AS limited;
+        PERFORM dq.note_room(f, t) FROM dq.flow f
+            WHERE q = ANY (touched) AND coalesce(max_running, group_max_running) IS NOT NULL;
     END IF;
     RETURN held;
 END $$;

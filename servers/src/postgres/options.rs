@@ -91,7 +91,6 @@ impl PostgresOptions {
             ("listen_addresses", "127.0.0.1".to_owned()),
             ("port", port.to_string()),
             ("unix_socket_directories", directory),
-            ("jit", "off".to_owned()),
         ];
         if self.tls && self.primary.is_none() {
             settings.extend([
