@@ -181,7 +181,7 @@ async fn a_claim_looks_at_a_hundred_lines() {
     let backend = connect(&url).await;
     limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
     for _ in 0..2 {
-        let jobs = (0..250).map(|n| job(Due::NOW).group(&format!("{n:03}")));
+        let jobs = (0..250).map(|n| job(Due::NOW).group(format!("{n:03}")));
         backend.schedule(jobs.collect()).await.unwrap();
     }
     while parked_or_zero(&url).await < 250 {
