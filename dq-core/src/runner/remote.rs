@@ -554,6 +554,8 @@ impl<T: Takers> TakersClaimer<T> {
 
 impl<T: Takers> Claimer for TakersClaimer<T> {
     async fn claim_due(&mut self, timer: &mut ClaimTimer) -> Result<()> {
+        // No queue has slots of its own here, so no hint is for them.
+        timer.own_full = true;
         loop {
             let demand = self.takers.demand(self.store);
             if demand.limit == 0 {
