@@ -46,7 +46,7 @@ impl Pull {
     }
 
     fn over(fixture: Fixture) -> Self {
-        Self { server: Arc::new(PullServer::new(&fixture.dq).unwrap()), fixture }
+        Self { server: Arc::new(PullServer::new(&fixture.dq)), fixture }
     }
 
     /// Begins to wait for jobs.

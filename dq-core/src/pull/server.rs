@@ -28,7 +28,7 @@ use crate::runner::{Observer, Remote};
 /// # async fn main() -> dq_core::Result<()> {
 /// # let dq = Dq::connect("memory:").await?;
 /// # dq.queue("MAIL")?.schedule("1", "application/json").await?;
-/// let server = PullServer::new(&dq)?;
+/// let server = PullServer::new(&dq);
 /// let mut request = PullRequest::new("worker-1", [(QueueName::new("MAIL")?, 4)]);
 /// request.wait = Duration::from_secs(20);
 /// for job in server.claim(&request).await?.accept() {
@@ -88,22 +88,16 @@ impl PullServer {
     pub const MAX_WORKER: usize = 128;
 
     /// Creates a server. It calls no store before its first claim.
-    ///
-    /// # Errors
-    /// `Duplicate` if a runner has its generated name.
-    pub fn new(dq: &Dq) -> Result<Self> {
+    pub fn new(dq: &Dq) -> Self {
         Self::observed(dq, Vec::new())
     }
 
     /// Creates a server with observers, as of a runner. They hear of settlements, store calls and
-    /// failures, not of slots.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn observed(dq: &Dq, observers: Vec<Arc<dyn Observer>>) -> Result<Self> {
-        let remote = Arc::new(Remote::new(dq.shared(), observers)?);
+    /// failures, not of slots and handlers.
+    pub fn observed(dq: &Dq, observers: Vec<Arc<dyn Observer>>) -> Self {
+        let remote = Arc::new(Remote::new(dq.shared(), observers));
         let line = Arc::new(Line::new(Arc::clone(&remote)));
-        Ok(Self { _stop_on_drop: remote.stop_token().drop_guard(), line, remote })
+        Self { _stop_on_drop: remote.stop_token().drop_guard(), line, remote }
     }
 
     /// Returns the server's name among the runners.

@@ -114,11 +114,15 @@ impl Remote {
     pub(crate) fn new(
         client: &Arc<ClientShared>,
         observers: Vec<Arc<dyn Observer>>,
-    ) -> Result<Self> {
+    ) -> Self {
         let observers = Observers(observers);
-        let random = client.environment.entropy.bits() & 0xffff_ffff;
-        let name = format!("serve-{}-{random:08x}", std::process::id());
-        let guard = client.reserve_runner_name(&name)?;
+        let (name, guard) = loop {
+            let random = client.environment.entropy.bits() & 0xffff_ffff;
+            let name = format!("serve-{}-{random:08x}", std::process::id());
+            if let Ok(guard) = client.reserve_runner_name(&name) {
+                break (name, guard);
+            }
+        };
         let clock = &client.environment.clock;
         let runner = Arc::new(RunnerShared {
             name: name.into(),
@@ -139,7 +143,7 @@ impl Remote {
         let context = |store: &Arc<_>| {
             StoreContext::new(Arc::clone(&runner), Arc::clone(store), 0, settlements.clone()).0
         };
-        Ok(Self {
+        Self {
             stores: client.stores.iter().map(context).collect(),
             runner,
             queues: Mutex::default(),
@@ -148,7 +152,7 @@ impl Remote {
             settlements,
             runtime: OnceLock::new(),
             _name: guard,
-        })
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
