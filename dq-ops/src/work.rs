@@ -426,7 +426,7 @@ impl Session {
     /// again.
     pub async fn renew(&self, leases: &[String]) -> Result<Vec<RenewalResult>> {
         self.require_leases(leases.len())?;
-        let read = leases.iter().map(|lease| self.lease(lease));
+        let read = leases.iter().map(|lease| self.lease(lease).map_err(WorkError::from));
         let (valid, refused) = split(read);
         let renewed = self.ops.pull().renew(&valid).await?.into_iter().map(|renewed| match renewed {
             PullRenewed::Until(until) => RenewalResult::Renewed { until },
@@ -436,14 +436,20 @@ impl Session {
         Ok(merge(renewed, refused, |error| RenewalResult::Refused { error }))
     }
 
-    /// Settles leases by the outcomes of their runs. An invalid result has a result of its own.
+    /// Settles leases by the outcomes of their runs. An invalid one, or one that you could not read,
+    /// has a result of its own.
     ///
     /// # Errors
     /// As [`renew`](Self::renew).
-    pub async fn settle(&self, results: &[JobResult]) -> Result<Vec<SettlementResult>> {
+    pub async fn settle(
+        &self,
+        results: Vec<Result<JobResult, WorkError>>,
+    ) -> Result<Vec<SettlementResult>> {
         self.require_leases(results.len())?;
-        let read = results.iter().map(|it| Ok((self.lease(&it.lease)?, it.to_outcome()?)));
-        let (valid, refused) = split(read);
+        let checked = |result: JobResult| Ok((self.lease(&result.lease)?, result.to_outcome()?));
+        let (valid, refused) = split(
+            results.into_iter().map(|result| checked(result?).map_err(|error: OpsError| error.into())),
+        );
         let settled = self.ops.pull().settle(&valid).await?.into_iter().map(|settled| match settled {
             Ok(PullSettled::Settled) => SettlementResult::Settled,
             Ok(PullSettled::Lost(loss)) => {
@@ -490,12 +496,12 @@ impl Session {
 }
 
 /// Splits items into valid ones and, with their places, the errors of the others.
-fn split<T>(items: impl Iterator<Item = Result<T>>) -> (Vec<T>, Vec<(usize, WorkError)>) {
+fn split<T>(items: impl Iterator<Item = Result<T, WorkError>>) -> (Vec<T>, Vec<(usize, WorkError)>) {
     let (mut valid, mut refused) = (Vec::new(), Vec::new());
     for (place, item) in items.enumerate() {
         match item {
             Ok(item) => valid.push(item),
-            Err(error) => refused.push((place, error.into())),
+            Err(error) => refused.push((place, error)),
         }
     }
     (valid, refused)
