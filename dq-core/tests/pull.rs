@@ -130,10 +130,17 @@ async fn a_year_is_a_minute_and_a_billion_jobs_are_a_hundred() {
 #[tokio::test]
 async fn workers_take_turns_and_who_has_waited_longest_comes_first() {
     let pull = Pull::new().await;
-    let waiting = [pull.wait(request("a", 9, 1.minutes())).await, pull.wait(request("b", 9, 1.minutes())).await];
+    let waiting = [
+        pull.wait(request("a", 9, 1.minutes())).await,
+        pull.wait(request("b", 9, 1.minutes())).await,
+    ];
     let third = pull.wait(request("c", 9, 1.minutes())).await;
     // The store answers a claim only when all are scheduled.
-    pull.fixture.dq.schedule_many((0..5).map(|_| pull.fixture.queue().schedule("1", "application/json"))).await.unwrap();
+    pull.fixture
+        .dq
+        .schedule_many((0..5).map(|_| pull.fixture.queue().schedule("1", "application/json")))
+        .await
+        .unwrap();
     settle_down().await;
     let [first, second] = waiting.map(answer);
     assert_eq!((first.len(), second.len(), answer(third).len()), (2, 2, 1));
@@ -246,7 +253,8 @@ async fn a_thousand_idle_polls_cost_one_claim_a_second() {
         _ = polls => unreachable!("no poll ends"),
         () = minute => {}
     }
-    let [claims, listens, others] = ["claim", "listen", "renew"].map(|it| pull.fixture.store.calls(it));
+    let [claims, listens, others] =
+        ["claim", "listen", "renew"].map(|it| pull.fixture.store.calls(it));
     assert!((55..=65).contains(&claims), "{claims} claims in a minute");
     assert!(listens <= 2 && others == 0, "{listens} subscriptions, {others} renewals");
 }

@@ -37,7 +37,8 @@ pub enum Role {
 
 impl Role {
     /// All roles, lowest first.
-    pub const ALL: &[Self] = &[Self::Worker, Self::Viewer, Self::Reader, Self::Operator, Self::Admin];
+    pub const ALL: &[Self] =
+        &[Self::Worker, Self::Viewer, Self::Reader, Self::Operator, Self::Admin];
 
     /// Returns the role name.
     #[must_use]

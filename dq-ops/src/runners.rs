@@ -175,7 +175,8 @@ impl Session {
         // Without the announcement, the server alone is named.
         let Ok(Some(runners)) = self.registered().await else { return };
         let Some(server) = &mut job.worker else { return };
-        let info = runners.iter().find(|it| it.name == *server).and_then(|it| it.info.as_ref().ok());
+        let info =
+            runners.iter().find(|it| it.name == *server).and_then(|it| it.info.as_ref().ok());
         if let Some(worker) = info.and_then(|info| info.worker_of(job.id)) {
             *server = format!("{worker}@{server}");
         }

@@ -347,7 +347,9 @@ impl JobResult {
             (Some(json), None) => Ok(Bytes::copy_from_slice(json.get().as_bytes())),
             (None, Some(encoded)) => Ok(STANDARD
                 .decode(encoded)
-                .map_err(|error| Error::invalid(format!("`payload_base64` is not Base64: {error}")))?
+                .map_err(|error| {
+                    Error::invalid(format!("`payload_base64` is not Base64: {error}"))
+                })?
                 .into()),
             _ => Err(Error::invalid("the result has neither `payload` nor `payload_base64` alone")
                 .remedy("`again` needs one of them; `snoozed` keeps the payload")
@@ -428,11 +430,12 @@ impl Session {
         self.require_leases(leases.len())?;
         let read = leases.iter().map(|lease| self.lease(lease).map_err(WorkError::from));
         let (valid, refused) = split(read);
-        let renewed = self.ops.pull().renew(&valid).await?.into_iter().map(|renewed| match renewed {
-            PullRenewed::Until(until) => RenewalResult::Renewed { until },
-            PullRenewed::Lost(loss) => RenewalResult::Lost { why: loss.as_str().to_owned() },
-            _ => RenewalResult::Lost { why: "unknown".to_owned() },
-        });
+        let renewed =
+            self.ops.pull().renew(&valid).await?.into_iter().map(|renewed| match renewed {
+                PullRenewed::Until(until) => RenewalResult::Renewed { until },
+                PullRenewed::Lost(loss) => RenewalResult::Lost { why: loss.as_str().to_owned() },
+                _ => RenewalResult::Lost { why: "unknown".to_owned() },
+            });
         Ok(merge(renewed, refused, |error| RenewalResult::Refused { error }))
     }
 
@@ -448,16 +451,19 @@ impl Session {
         self.require_leases(results.len())?;
         let checked = |result: JobResult| Ok((self.lease(&result.lease)?, result.to_outcome()?));
         let (valid, refused) = split(
-            results.into_iter().map(|result| checked(result?).map_err(|error: OpsError| error.into())),
+            results
+                .into_iter()
+                .map(|result| checked(result?).map_err(|error: OpsError| error.into())),
         );
-        let settled = self.ops.pull().settle(&valid).await?.into_iter().map(|settled| match settled {
-            Ok(PullSettled::Settled) => SettlementResult::Settled,
-            Ok(PullSettled::Lost(loss)) => {
-                SettlementResult::Lost { why: loss.as_str().to_owned() }
-            }
-            Ok(_) => SettlementResult::Lost { why: "unknown".to_owned() },
-            Err(error) => SettlementResult::Refused { error: OpsError::from(error).into() },
-        });
+        let settled =
+            self.ops.pull().settle(&valid).await?.into_iter().map(|settled| match settled {
+                Ok(PullSettled::Settled) => SettlementResult::Settled,
+                Ok(PullSettled::Lost(loss)) => {
+                    SettlementResult::Lost { why: loss.as_str().to_owned() }
+                }
+                Ok(_) => SettlementResult::Lost { why: "unknown".to_owned() },
+                Err(error) => SettlementResult::Refused { error: OpsError::from(error).into() },
+            });
         Ok(merge(settled, refused, |error| SettlementResult::Refused { error }))
     }
 
@@ -496,7 +502,9 @@ impl Session {
 }
 
 /// Splits items into valid ones and, with their places, the errors of the others.
-fn split<T>(items: impl Iterator<Item = Result<T, WorkError>>) -> (Vec<T>, Vec<(usize, WorkError)>) {
+fn split<T>(
+    items: impl Iterator<Item = Result<T, WorkError>>,
+) -> (Vec<T>, Vec<(usize, WorkError)>) {
     let (mut valid, mut refused) = (Vec::new(), Vec::new());
     for (place, item) in items.enumerate() {
         match item {

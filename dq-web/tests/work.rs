@@ -21,7 +21,8 @@ async fn claim(fixture: &Fixture, body: &Value) -> Reply {
 /// Schedules a job and claims it.
 async fn job(fixture: &Fixture, key: &str) -> Value {
     fixture.schedule("MAIL", key, r#"{"to":"ann"}"#, Due::NOW).await;
-    let mut claimed = claim(fixture, &json!({"queues": {"MAIL": 1}, "worker": "py-7f3"})).await.json();
+    let mut claimed =
+        claim(fixture, &json!({"queues": {"MAIL": 1}, "worker": "py-7f3"})).await.json();
     claimed["jobs"][0].take()
 }
 
@@ -89,8 +90,14 @@ async fn each_bad_result_is_refused_by_itself() {
         (json!({"lease": lease, "outcome": "snoozed", "delay": "200y"}), "snoozed"),
         (json!({"lease": lease, "outcome": "failed", "delay": "now"}), "now"),
         (json!({"lease": lease, "outcome": "again", "delay": "1h"}), "`payload`"),
-        (json!({"lease": lease, "outcome": "again", "delay": "1h", "payload_base64": "?"}), "Base64"),
-        (json!({"lease": lease, "outcome": "again", "delay": "1h", "payload_base64": "A".repeat(1_500_000)}), "bytes"),
+        (
+            json!({"lease": lease, "outcome": "again", "delay": "1h", "payload_base64": "?"}),
+            "Base64",
+        ),
+        (
+            json!({"lease": lease, "outcome": "again", "delay": "1h", "payload_base64": "A".repeat(1_500_000)}),
+            "bytes",
+        ),
         (json!("done"), "the result"),
     ];
     bad.push((json!({"lease": lease, "outcome": "done"}), ""));
@@ -146,7 +153,8 @@ async fn bad_claims_are_refused_with_the_field_and_the_remedy() {
         let detail = refused.json()["detail"].as_str().unwrap().to_owned();
         // An empty name is refused as a name.
         let status = if body["queues"][""].is_number() { 400 } else { status };
-        let expected = if status == 400 && expected == "among your queues" { "empty" } else { expected };
+        let expected =
+            if status == 400 && expected == "among your queues" { "empty" } else { expected };
         assert!(refused.status == status && detail.contains(expected), "{body}: {refused:?}");
     }
     for queue in [long.as_str(), "a\u{7}b", "dq.schedules"] {
@@ -197,7 +205,10 @@ async fn a_worker_is_confined_to_its_queues_and_others_may_not_work() {
 async fn payloads_and_next_steps_keep_their_bytes() {
     let fixture = Fixture::start("").await;
     let body = r#"{"payload_base64":"AP8=","content_type":"application/x-thing"}"#;
-    assert_eq!(fixture.send(OPERATOR, "POST", "/v1/queues/MAIL/jobs", Some(body)).await.status, 201);
+    assert_eq!(
+        fixture.send(OPERATOR, "POST", "/v1/queues/MAIL/jobs", Some(body)).await.status,
+        201
+    );
     let claimed = claim(&fixture, &json!({"queues": {"MAIL": 1}})).await.json();
     let job = &claimed["jobs"][0];
     assert_eq!((&job["payload_base64"], job.get("payload")), (&json!("AP8="), None));
@@ -239,7 +250,10 @@ async fn a_lease_outlives_a_restart_and_counts_at_a_sibling() {
     let (sibling, _stop) = serve(&fixture, b"one secret").await;
     let (stranger, _stop_too) = serve(&fixture, b"another").await;
     assert_eq!(renew(&sibling, WORKER, json!([job["lease"]])).await[0]["result"], json!("renewed"));
-    assert_eq!(renew(&stranger, WORKER, json!([job["lease"]])).await[0]["result"], json!("refused"));
+    assert_eq!(
+        renew(&stranger, WORKER, json!([job["lease"]])).await[0]["result"],
+        json!("refused")
+    );
     stop.send(()).unwrap();
     let done = json!({"lease": job["lease"], "outcome": "done"});
     assert_eq!(settle(&sibling, json!([done])).await, [json!({"result": "settled"})]);

@@ -109,12 +109,7 @@ impl Loss {
 }
 
 impl PullLease {
-    pub(super) fn new(
-        leased: &LeasedJob,
-        store: usize,
-        worker: &str,
-        lease_for: Duration,
-    ) -> Self {
+    pub(super) fn new(leased: &LeasedJob, store: usize, worker: &str, lease_for: Duration) -> Self {
         let job = &leased.job;
         Self {
             queue: job.queue.clone(),

@@ -151,7 +151,8 @@ impl PullServer {
         for (queue, number) in queues {
             queue.refuse_reserved()?;
             if *number == 0 || !names.insert(queue) {
-                let message = format!("the claim wants no jobs of queue {queue}, or names it twice");
+                let message =
+                    format!("the claim wants no jobs of queue {queue}, or names it twice");
                 return Err(Error::invalid(message)
                     .remedy("name a queue once, with a number of at least 1, or leave it out"));
             }
@@ -238,7 +239,11 @@ impl PullServer {
         Ok(settled)
     }
 
-    fn verdict(&self, store: usize, (lease, outcome): &(PullLease, PullOutcome)) -> Result<Verdict> {
+    fn verdict(
+        &self,
+        store: usize,
+        (lease, outcome): &(PullLease, PullOutcome),
+    ) -> Result<Verdict> {
         match outcome {
             PullOutcome::Returned(outcome) => {
                 self.remote.verdict(store, &lease.to_job(), Ok(outcome))

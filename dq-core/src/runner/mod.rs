@@ -44,8 +44,8 @@ mod verdict;
 
 pub use builder::RunnerBuilder;
 pub use events::{Event, Observer};
-pub(crate) use remote::{Demand, Presence, Remote, RemoteQueue, Taken, Takers};
 pub use pending::{PendingQueue, PendingReport, PendingVersion};
+pub(crate) use remote::{Demand, Presence, Remote, RemoteQueue, Taken, Takers};
 pub use run::Runner;
 pub use run_due::RunDueReport;
 pub use signal::shutdown_signal;

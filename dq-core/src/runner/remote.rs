@@ -111,10 +111,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(
-        client: &Arc<ClientShared>,
-        observers: Vec<Arc<dyn Observer>>,
-    ) -> Self {
+    pub(crate) fn new(client: &Arc<ClientShared>, observers: Vec<Arc<dyn Observer>>) -> Self {
         let observers = Observers(observers);
         let (name, guard) = loop {
             let random = client.environment.entropy.bits() & 0xffff_ffff;
