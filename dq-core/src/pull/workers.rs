@@ -17,6 +17,9 @@ const PRESENT_FOR: Duration = Duration::from_secs(60);
 const MAX_WORKERS: usize = 100;
 const MAX_JOBS: usize = 10;
 
+/// How many jobs of each queue run.
+pub(super) type RunningByQueue = BTreeMap<QueueName, (Arc<RemoteQueue>, usize)>;
+
 /// The workers of this server. All times are by [`Clock::elapsed`](crate::Clock::elapsed).
 ///
 /// It is for people only: after a restart it fills up again with the workers' calls.
@@ -89,10 +92,7 @@ impl Workers {
     }
 
     /// Returns the present workers, and how many jobs of each queue run; empty without workers.
-    pub(super) fn present(
-        &self,
-        now: Duration,
-    ) -> (Vec<WorkerInfo>, BTreeMap<QueueName, (Arc<RemoteQueue>, usize)>) {
+    pub(super) fn present(&self, now: Duration) -> (Vec<WorkerInfo>, RunningByQueue) {
         let mut state = lock(&self.0);
         let State { present, running } = &mut *state;
         running.retain(|_, running| running.expires > now);
