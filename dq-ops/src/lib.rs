@@ -40,6 +40,7 @@ mod import;
 mod input;
 mod jobs;
 pub mod json;
+mod lease;
 mod limits;
 mod objective;
 pub mod openapi;

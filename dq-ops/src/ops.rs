@@ -9,9 +9,9 @@ use tokio::sync::Mutex;
 use crate::actor::{Actor, Role};
 use crate::audit::{Audit, AuditEntry};
 use crate::error::{OpsError, Result};
+use crate::lease::Work;
 use crate::redact::{JobContent, Redaction};
 use crate::watch::{Past, PastWindow, Watch};
-use crate::work::Work;
 
 /// Read models and actions over a [`Dq`].
 ///
