@@ -1,5 +1,5 @@
 //! The runner in `dq serve`, which forwards configured queues to other systems and starts schedule
-//! jobs.
+//! jobs; the metrics of it and of workers.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,13 +18,11 @@ const UPKEEP: Duration = Duration::from_secs(5);
 pub(crate) struct Forwards<'a> {
     pub(crate) queues: Vec<&'a QueueName>,
     /// `None` without such queues. Then this process starts no schedule jobs either.
-    pub(crate) runner: Option<ForwardRunner>,
+    pub(crate) runner: Option<Runner>,
 }
 
-pub(crate) struct ForwardRunner {
-    runner: Runner,
-    metrics: PrometheusHandle,
-}
+/// The metrics of this process.
+pub(crate) struct Metrics(PrometheusHandle);
 
 impl<'a> Forwards<'a> {
     pub(crate) fn new(dq: &'a Dq) -> Result<Self> {
@@ -32,9 +30,6 @@ impl<'a> Forwards<'a> {
         if queues.is_empty() {
             return Ok(Self::default());
         }
-        let internal = |error| Failure::new("internal", format!("metrics: {error}"), "");
-        let recorder = PrometheusBuilder::new().set_buckets(BUCKETS).map_err(internal)?;
-        let metrics = recorder.install_recorder().map_err(internal)?;
         // The server runs the ingress itself, also for queues it does not forward.
         let runner = dq.runner().without_linked_handlers().without_ingress().only(&queues);
         let runner = runner.observer(RunnerMetrics::new()).build().map_err(|error| {
@@ -43,29 +38,29 @@ impl<'a> Forwards<'a> {
                 format!("{remedy}; or let another program forward: `forward = false` in [serve]");
             Failure::new("config", error.to_string(), &remedy)
         })?;
-        Ok(Self { queues, runner: Some(ForwardRunner { runner, metrics }) })
-    }
-
-    /// Returns the runner's metrics in the Prometheus format; empty without a runner.
-    pub(crate) fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
-        let metrics = self.runner.as_ref().map(|runner| runner.metrics.clone());
-        move || metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default()
+        Ok(Self { queues, runner: Some(runner) })
     }
 }
 
-impl ForwardRunner {
-    pub(crate) async fn run_until(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        tokio::select! {
-            ran = self.runner.run_until(stop) => Ok(ran?),
-            never = keep_up(&self.metrics) => match never {},
+impl Metrics {
+    /// Records the metrics of this process from now on.
+    pub(crate) fn record() -> Result<Self> {
+        let internal = |error| Failure::new("internal", format!("metrics: {error}"), "");
+        let recorder = PrometheusBuilder::new().set_buckets(BUCKETS).map_err(internal)?;
+        Ok(Self(recorder.install_recorder().map_err(internal)?))
+    }
+
+    /// Returns the metrics in the Prometheus format.
+    pub(crate) fn text(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let metrics = self.0.clone();
+        move || metrics.render()
+    }
+
+    pub(crate) async fn keep_up(&self) -> Infallible {
+        let mut interval = tokio::time::interval(UPKEEP);
+        loop {
+            interval.tick().await;
+            self.0.run_upkeep();
         }
-    }
-}
-
-async fn keep_up(metrics: &PrometheusHandle) -> Infallible {
-    let mut interval = tokio::time::interval(UPKEEP);
-    loop {
-        interval.tick().await;
-        metrics.run_upkeep();
     }
 }

@@ -8,6 +8,7 @@ use dq_core::{Backend as _, Dq, HistoryLimit, Ingress, QueueName, shutdown_signa
 // Links the crate, which registers forward and ingress types.
 #[cfg(any(feature = "webhooks", feature = "redis", feature = "rabbitmq"))]
 use dq_forward as _;
+use dq_metrics::RunnerMetrics;
 use dq_ops::{Actor, Ops, Role};
 use dq_web::Auth;
 use serde_json::json;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{ServeArgs, TargetArgs};
 use crate::demo::Demo;
 use crate::failure::{Failure, Result};
-use crate::forwards::Forwards;
+use crate::forwards::{Forwards, Metrics};
 use crate::output::Output;
 use crate::stores;
 
@@ -38,7 +39,7 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
             let history = Some(HistoryLimit::default());
             let builder = stores::with_history(Dq::builder().url("memory:"), history);
             let dq = builder.connect().await?;
-            let ops = Ops::new(dq.clone());
+            let ops = server.ops(&dq);
             let demo = Demo::start(&ops).await?;
             let served = server.run(&ops, "memory, gone at the end", history, output).await;
             demo.stop().await;
@@ -49,7 +50,8 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
         let (origin, history) = (store.origin.clone(), store.history);
         let dq = store.open().await?;
         let place = format!("{}, {origin}", dq.backend().name());
-        let served = server.run(&Ops::new(dq.clone()), &place, history, output).await;
+        let ops = server.ops(&dq);
+        let served = server.run(&ops, &place, history, output).await;
         close(served, &dq).await
     })
 }
@@ -64,7 +66,10 @@ struct Server {
     listener: TcpListener,
     address: SocketAddr,
     auth: Auth,
+    /// What the leases of workers are signed with; `None` for a key of this run.
+    lease_secret: Option<Vec<u8>>,
     forward: bool,
+    metrics: Metrics,
 }
 
 impl Server {
@@ -84,7 +89,23 @@ impl Server {
                 "set DQ_TOKEN or [serve.tokens], or listen on 127.0.0.1",
             ));
         }
-        Ok(Self { listener, address, auth, forward: settings.forward })
+        raise_file_limit();
+        Ok(Self {
+            listener,
+            address,
+            auth,
+            lease_secret: lease_secret(token, settings),
+            forward: settings.forward,
+            metrics: Metrics::record()?,
+        })
+    }
+
+    fn ops(&self, dq: &Dq) -> Ops {
+        let ops = Ops::builder(dq.clone()).work_observer(RunnerMetrics::new());
+        match &self.lease_secret {
+            Some(secret) => ops.lease_secret(secret).build(),
+            None => ops.build(),
+        }
     }
 
     async fn run(
@@ -107,7 +128,7 @@ impl Server {
         let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
         let (forwarded, sources) = (&forwards.queues, ingress.len());
         announce(place, self.address, &self.auth, history, forwarded, sources, output)?;
-        let metrics = forwards.metrics();
+        let metrics = self.metrics.text();
         let stop = CancellationToken::new();
         // The runner's error, kept in case a signal ends the others.
         let failure = OnceCell::new();
@@ -127,7 +148,7 @@ impl Server {
             match forwards.runner {
                 Some(runner) => {
                     if let Err(error) = runner.run_until(stop.cancelled()).await {
-                        let _ = failure.set(error);
+                        let _ = failure.set(error.into());
                     }
                 }
                 None => stop.cancelled().await,
@@ -150,6 +171,7 @@ impl Server {
             (served, (), (), ()) =
                 async { tokio::join!(server, forwarding, messages, signals) } => served,
             () = hurried => Ok(()),
+            never = self.metrics.keep_up() => match never {},
         };
         served.and(failure.into_inner().map_or(Ok(()), Err))
     }
@@ -165,7 +187,20 @@ fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
     for (name, owned) in &settings.tokens {
         let origin = format!("serve.tokens.{name}");
         let role = owned.role.parse().map_err(|error| named(&origin, error))?;
-        tokens.push((Actor::new(name, role), owned.token.expose(), origin));
+        let actor = match (role, owned.queues.is_empty()) {
+            (Role::Worker, false) => Actor::worker(name, owned.queues.clone()),
+            (Role::Worker, true) => {
+                let message = format!("{origin}: the role worker has no queues");
+                let remedy = "list those from which it may claim: queues = [\"MAIL\"]";
+                return Err(Failure::new("config", message, remedy));
+            }
+            (_, true) => Actor::new(name, role),
+            (_, false) => {
+                let message = format!("{origin}: `queues` belongs to the role worker");
+                return Err(Failure::new("config", message, "leave it out, or change the role"));
+            }
+        };
+        tokens.push((actor, owned.token.expose(), origin));
     }
     let mut auth: Option<Auth> = None;
     for (index, (actor, token, origin)) in tokens.iter().enumerate() {
@@ -181,6 +216,31 @@ fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
         auth = Some(added.map_err(|error| named(origin, error))?);
     }
     Ok(auth.unwrap_or_else(Auth::loopback))
+}
+
+/// Returns the configured secret, or all tokens: a server that starts again has the same ones.
+fn lease_secret(token: Option<&str>, settings: &ServeSettings) -> Option<Vec<u8>> {
+    if let Some(secret) = &settings.secret {
+        return Some(secret.expose().as_bytes().to_vec());
+    }
+    let owned = settings.tokens.values().map(|owned| owned.token.expose());
+    let tokens: Vec<_> = token.into_iter().chain(owned).collect();
+    // No token has a line break.
+    (!tokens.is_empty()).then(|| tokens.join("\n").into_bytes())
+}
+
+/// Each worker that waits for a job has a connection. Many systems allow a program 1,024 files unless
+/// it asks for more.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        let highest = Rlimit { current: limit.maximum, ..limit };
+        if let Err(error) = setrlimit(Resource::Nofile, highest) {
+            tracing::debug!(%error, "the limit of open files stays");
+        }
+    }
 }
 
 fn named(origin: &str, error: dq_core::Error) -> Failure {

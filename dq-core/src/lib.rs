@@ -15,6 +15,7 @@
 //! - [`schedules`][]: recurring jobs;
 //! - [`ingress`][]: sources of messages that become jobs;
 //! - [`runner`][]: claims due jobs and runs their handlers;
+//! - [`pull`][]: claims and settles jobs for workers in other processes;
 //! - [`simulate`][]: plays pending jobs and schedules on a virtual clock.
 //!
 //! `sync` has the locks and uses only the standard library.
@@ -33,6 +34,7 @@ pub mod ingress;
 pub mod machine;
 pub mod memory;
 pub mod model;
+pub mod pull;
 pub mod runner;
 pub mod schedules;
 pub mod simulate;
@@ -54,6 +56,10 @@ pub use handler::*;
 pub use ingress::{Ingress, IngressRegistration, IngressSource};
 pub use memory::MemoryBackend;
 pub use model::*;
+pub use pull::{
+    Loss, PullLease, PullOutcome, PullRenewed, PullRequest, PullServer, PullSettled, Pulled,
+    PulledJob,
+};
 pub use runner::{
     Event, Observer, PendingQueue, PendingReport, PendingVersion, RunDueReport, Runner,
     RunnerBuilder, shutdown_signal,

@@ -1,4 +1,5 @@
 //! All integration tests in one program, because linking is what takes long.
 
 mod client;
+mod pull;
 mod runner;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use dq_core::Error;
+use dq_core::{Error, QueueName};
 use serde::{Deserialize, Serialize};
 
-/// An [`Actor`]'s role; each role includes the ones before it.
+/// An [`Actor`]'s role. Each role from viewer on includes the ones before it, except worker.
 #[derive(
     Debug,
     Clone,
@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Role {
+    /// Claims, renews and settles jobs of its own queues, and sees nothing else.
+    Worker,
     /// Sees queues, jobs and runners, but neither payloads nor headers.
     Viewer,
     /// Also sees payloads and headers.
@@ -35,12 +37,14 @@ pub enum Role {
 
 impl Role {
     /// All roles, lowest first.
-    pub const ALL: &[Self] = &[Self::Viewer, Self::Reader, Self::Operator, Self::Admin];
+    pub const ALL: &[Self] =
+        &[Self::Worker, Self::Viewer, Self::Reader, Self::Operator, Self::Admin];
 
     /// Returns the role name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Worker => "worker",
             Self::Viewer => "viewer",
             Self::Reader => "reader",
             Self::Operator => "operator",
@@ -61,7 +65,7 @@ impl FromStr for Role {
     fn from_str(text: &str) -> dq_core::Result<Self> {
         Self::ALL.iter().copied().find(|role| role.as_str() == text).ok_or_else(|| {
             Error::invalid(format!("{text:?} is not a role"))
-                .remedy("the roles are viewer, reader, operator and admin")
+                .remedy("the roles are worker, viewer, reader, operator and admin")
         })
     }
 }
@@ -71,6 +75,8 @@ impl FromStr for Role {
 pub struct Actor {
     name: String,
     role: Role,
+    /// A worker's queues.
+    queues: Vec<QueueName>,
 }
 
 impl Actor {
@@ -83,7 +89,23 @@ impl Actor {
     /// [`Self::MAX_NAME`] characters.
     #[must_use]
     pub fn new(name: impl AsRef<str>, role: Role) -> Self {
-        Self { name: plain(name.as_ref(), Self::MAX_NAME), role }
+        Self { name: plain(name.as_ref(), Self::MAX_NAME), role, queues: Vec::new() }
+    }
+
+    /// Creates a worker, which may claim from these queues only.
+    #[must_use]
+    pub fn worker(name: impl AsRef<str>, queues: impl IntoIterator<Item = QueueName>) -> Self {
+        Self { queues: queues.into_iter().collect(), ..Self::new(name, Role::Worker) }
+    }
+
+    /// Returns whether the actor may claim and settle jobs: workers in their own queues, operators and
+    /// admins in all.
+    #[must_use]
+    pub fn may_work_on(&self, queue: &QueueName) -> bool {
+        match self.role {
+            Role::Worker => self.queues.contains(queue),
+            role => role >= Role::Operator,
+        }
     }
 
     /// Returns the name.

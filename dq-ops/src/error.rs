@@ -20,6 +20,11 @@ pub enum OpsError {
         /// The actor's role.
         has: Role,
     },
+    /// The worker's queues do not include this one.
+    ForeignQueue {
+        /// The queue.
+        queue: QueueName,
+    },
     /// There is no such queue or job.
     NotFound {
         /// The queue.
@@ -62,7 +67,7 @@ impl OpsError {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Forbidden { .. } => "forbidden",
+            Self::Forbidden { .. } | Self::ForeignQueue { .. } => "forbidden",
             Self::NotFound { .. } | Self::NoSchedule { .. } => "not found",
             Self::Conflict { .. } => "conflict",
             Self::Store(error) => error.kind().as_str(),
@@ -85,6 +90,7 @@ impl OpsError {
             Self::Forbidden { needs, has } => {
                 format!("this needs the role {needs}, and yours is {has}")
             }
+            Self::ForeignQueue { queue } => format!("queue {queue} is not among your queues"),
             Self::NotFound { queue, job: Some(job) } => {
                 format!("queue {queue} has no job {job}")
             }
@@ -100,6 +106,9 @@ impl OpsError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Forbidden { .. } => Some("ask an administrator of this service".to_owned()),
+            Self::ForeignQueue { .. } => {
+                Some("add it to the `queues` of your token, in `[serve.tokens.…]`".to_owned())
+            }
             Self::NotFound { job: Some(_), .. } => Some(
                 "it may have ended: ended jobs are found if the program that ended them keeps a history (the setting `history`); by key, among the latest 5,000 of the queue"
                     .to_owned(),

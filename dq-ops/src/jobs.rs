@@ -116,7 +116,8 @@ pub struct JobSummary {
     /// When the lease expires; `None` unless the job is running.
     #[serde(with = "text::option")]
     pub leased_until: Option<Timestamp>,
-    /// The runner that holds the lease, or held an ended job's last lease.
+    /// The runner that holds the lease, or held an ended job's last lease. `WORKER@SERVER` for a
+    /// running job of a worker that claims through `dq serve`.
     pub worker: Option<String>,
     /// The error of the last failed run that led to a retry.
     pub last_error: Option<String>,
@@ -268,7 +269,11 @@ impl Session {
             let has_error = query.filter.error.as_ref().is_none_or(|text| content.has_error(text));
             let has_text = text.as_ref().is_none_or(|text| text.find(&content.payload).is_some());
             let matches = stored.matches(view) && has_error && has_text;
-            matches.then(|| JobSummary::new(view, &content))
+            matches.then(|| {
+                let mut job = JobSummary::new(view, &content);
+                self.name_own_worker(&mut job);
+                job
+            })
         };
         let mut found = Vec::new();
         let (mut compared, mut page_size) = (0, SEARCH_PAGE);
@@ -304,7 +309,8 @@ impl Session {
         let view = self.view(queue, target).await?;
         let shows_content = self.may(Role::Reader);
         let content = self.redaction().apply(&view, shows_content);
-        let job = JobSummary::new(&view, &content);
+        let mut job = JobSummary::new(&view, &content);
+        self.name_worker(&mut job).await;
         if !shows_content {
             return Ok(JobDetail { job, headers: None, payload: None });
         }
@@ -326,7 +332,9 @@ impl Session {
     }
 
     pub(crate) fn summary(&self, view: &JobView) -> JobSummary {
-        JobSummary::new(view, &self.redaction().apply(view, false))
+        let mut job = JobSummary::new(view, &self.redaction().apply(view, false));
+        self.name_own_worker(&mut job);
+        job
     }
 }
 

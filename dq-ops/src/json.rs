@@ -46,6 +46,16 @@ pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(
     Ok(numbers.into_iter().map(|(name, Whole(number))| (name, number)).collect())
 }
 
+/// Distinguishes `null` from an absent field; a plain `Option` does not.
+///
+/// # Errors
+/// If the value is not a `T`.
+pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// Reads an object, and rejects a list, which serde would read as fields by position.
 ///
 /// # Errors

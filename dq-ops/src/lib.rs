@@ -40,6 +40,7 @@ mod import;
 mod input;
 mod jobs;
 pub mod json;
+mod lease;
 mod limits;
 mod objective;
 pub mod openapi;
@@ -55,6 +56,7 @@ mod simulate;
 mod text;
 mod timeline;
 mod watch;
+mod work;
 
 pub use act::Moved;
 pub use actor::{Actor, Role};
@@ -81,7 +83,7 @@ pub use overview::{Overview, QueueSummary};
 pub use payload::PayloadView;
 pub use raw_json::RawJson;
 pub use redact::JobContent;
-pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary};
+pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary, WorkerSummary};
 pub use schedule::{ScheduleRequest, ScheduleResult, ScheduledJob};
 pub use schedules::{
     BackfillReport, Occurrence, ScheduleDefinition, ScheduleDetail, ScheduleSummary,
@@ -89,3 +91,7 @@ pub use schedules::{
 pub use simulate::{SimulatedQueue, SimulationRequest, SimulationView};
 pub use timeline::{EventKind, Presence, Timeline, TimelineEvent, WaitReason};
 pub use watch::{Past, PastSlot, PastWindow};
+pub use work::{
+    ClaimRequest, ClaimedJob, ClaimedJobs, JobResult, RenewalResult, SettlementResult, WorkError,
+    WorkOutcome,
+};

@@ -60,6 +60,9 @@ texts! {
     /// A job's group: 1 to 128 bytes of UTF-8 without control characters.
     JobGroup { .min_length(Some(1)).max_length(Some(128)).pattern(Some(NAME)).examples(["tenant-42"]) }
 
+    /// A worker's name: 1 to 128 bytes of UTF-8 without control characters.
+    WorkerName { .min_length(Some(1)).max_length(Some(128)).pattern(Some(NAME)).examples(["py-7f3"]) }
+
     /// A job: its id, or `key:` and a live job's key. You can also use `key-base64:` and the key in
     /// URL-safe Base64.
     JobTarget {

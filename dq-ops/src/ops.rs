@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dq_core::{Backend, Capabilities, Dq, Error, QueueName, Timestamp};
+use dq_core::{Backend, Capabilities, Dq, Error, Observer, PullServer, QueueName, Timestamp};
 use tokio::sync::Mutex;
 
 use crate::actor::{Actor, Role};
 use crate::audit::{Audit, AuditEntry};
 use crate::error::{OpsError, Result};
+use crate::lease::Work;
 use crate::redact::{JobContent, Redaction};
 use crate::watch::{Past, PastWindow, Watch};
 
@@ -23,6 +24,7 @@ pub struct Ops {
     pub(crate) watch: Watch,
     /// The running simulation holds this lock.
     pub(crate) simulation: Arc<Mutex<()>>,
+    pub(crate) work: Work,
 }
 
 impl Ops {
@@ -35,8 +37,8 @@ impl Ops {
     /// Returns a builder for your own redaction and audit.
     #[must_use]
     pub fn builder(dq: Dq) -> OpsBuilder {
-        let (redaction, audit, watch, simulation) = Default::default();
-        OpsBuilder { ops: Self { dq, redaction, audit, watch, simulation } }
+        let (redaction, audit, watch, simulation, work) = Default::default();
+        OpsBuilder { ops: Self { dq, redaction, audit, watch, simulation, work } }
     }
 
     /// Returns the client.
@@ -49,6 +51,16 @@ impl Ops {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.dq.backend().capabilities()
+    }
+
+    /// Answers all workers that wait for jobs, and refuses later claims. Call it when your server
+    /// stops. Workers can still renew and settle leases.
+    pub async fn stop_work(&self) {
+        self.pull().stop().await;
+    }
+
+    pub(crate) fn pull(&self) -> &PullServer {
+        self.work.server(&self.dq)
     }
 
     /// Returns when any session last read an [`overview`](Session::overview).
@@ -106,6 +118,23 @@ impl OpsBuilder {
     #[must_use]
     pub fn audit_to(mut self, sink: impl Fn(&AuditEntry) + Send + Sync + 'static) -> Self {
         self.ops.audit = Audit::with_sink(sink);
+        self
+    }
+
+    /// Signs the leases of workers by a key that is made from this secret.
+    ///
+    /// Give all servers of a store the same one: then a lease counts at each, also after a restart.
+    /// Without it, leases end with this `Ops`.
+    #[must_use]
+    pub fn lease_secret(mut self, secret: &[u8]) -> Self {
+        self.ops.work.set_secret(secret);
+        self
+    }
+
+    /// Adds an observer of the jobs that workers claim, as [`PullServer::observed`] does.
+    #[must_use]
+    pub fn work_observer(mut self, observer: impl Observer) -> Self {
+        self.ops.work.observers.push(Arc::new(observer));
         self
     }
 

@@ -1,12 +1,14 @@
 //! The store's runners and how quickly they serve each queue.
 
 use dq_core::{
-    Histogram, Priority, QueueName, RegisteredRunner, RunnerInfo, RunnerQueue, Timestamp,
+    Histogram, JobState, Priority, QueueName, RegisteredRunner, RunnerInfo, RunnerQueue, Timestamp,
+    WorkerInfo,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::format::millis;
+use crate::jobs::JobSummary;
 use crate::openapi;
 use crate::ops::Session;
 use crate::text;
@@ -72,9 +74,22 @@ pub struct RunnerSummary {
     pub queues: Vec<RunnerQueueSummary>,
     /// Further queues that did not fit into the announcement.
     pub omitted_queues: u64,
+    /// The workers in other processes that claim through it; empty for other runners.
+    #[serde(default)]
+    pub workers: Vec<WorkerSummary>,
     /// Why the announcement cannot be read. Then only the name and the two announcement times are
     /// known.
     pub unreadable: Option<String>,
+}
+
+/// A worker that claims through `dq serve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[non_exhaustive]
+pub struct WorkerSummary {
+    /// The worker's name.
+    pub name: String,
+    /// Jobs running now.
+    pub running: u64,
 }
 
 /// A queue that a runner serves.
@@ -120,8 +135,15 @@ impl From<&RegisteredRunner> for RunnerSummary {
             valid_until: runner.valid_until,
             queues: info.iter().flat_map(|info| &info.queues).map(Into::into).collect(),
             omitted_queues: number(|info| info.omitted_queues),
+            workers: info.iter().flat_map(|info| &info.workers).map(Into::into).collect(),
             unreadable: info.err().map(|unreadable| unreadable.error.clone()),
         }
+    }
+}
+
+impl From<&WorkerInfo> for WorkerSummary {
+    fn from(worker: &WorkerInfo) -> Self {
+        Self { name: worker.name.clone(), running: worker.running }
     }
 }
 
@@ -143,6 +165,32 @@ impl Session {
     /// Lists the runners by name.
     pub async fn runners(&self) -> Result<Vec<RunnerSummary>> {
         Ok(self.ops.dq().runners().await?.iter().map(RunnerSummary::from).collect())
+    }
+
+    /// Names the worker behind a server that claims for others, as `WORKER@SERVER`.
+    pub(crate) async fn name_worker(&self, job: &mut JobSummary) {
+        if job.state != JobState::Running || self.name_own_worker(job) {
+            return;
+        }
+        // Without the announcement, the server alone is named.
+        let Ok(Some(runners)) = self.registered().await else { return };
+        let Some(server) = &mut job.worker else { return };
+        let info =
+            runners.iter().find(|it| it.name == *server).and_then(|it| it.info.as_ref().ok());
+        if let Some(worker) = info.and_then(|info| info.worker_of(job.id)) {
+            *server = format!("{worker}@{server}");
+        }
+    }
+
+    /// As [`name_worker`](Self::name_worker), if this process gave the worker its job.
+    pub(crate) fn name_own_worker(&self, job: &mut JobSummary) -> bool {
+        let server = self.ops.pull();
+        let holder = job.worker.as_mut().filter(|holder| *holder == server.name());
+        let Some((holder, worker)) = holder.zip(server.worker_of(&job.queue, job.id)) else {
+            return false;
+        };
+        *holder = format!("{worker}@{holder}");
+        true
     }
 
     /// Returns the runners and their announcements; `None` if the store keeps none.

@@ -171,7 +171,8 @@ impl Session {
         let view = self.view(queue, target).await?;
         let facts = self.facts(queue).await?;
         let at = self.now().await?;
-        let job = self.summary(&view);
+        let mut job = self.summary(&view);
+        self.name_worker(&mut job).await;
         let events = events(&view, &job, at);
         let now = match wait_reason(&job, &facts, at) {
             Some(

@@ -31,7 +31,7 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs(10);
-        Self { header: seconds, write: seconds, connections: 1_024, grace: seconds }
+        Self { header: seconds, write: seconds, connections: 10_000, grace: seconds }
     }
 }
 

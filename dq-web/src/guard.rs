@@ -12,6 +12,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use dq_ops::{OpsError, Role};
+
+use crate::api::is_for_workers;
 use crate::app::App;
 use crate::auth::Auth;
 use crate::problem::Problem;
@@ -33,6 +36,10 @@ pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Ne
     let Some(actor) = app.auth().authenticate(request.headers()).await else {
         return unauthenticated(app.auth(), request.headers());
     };
+    if actor.role() == Role::Worker && !is_for_workers(request.uri().path()) {
+        let forbidden = OpsError::Forbidden { needs: Role::Viewer, has: Role::Worker };
+        return Problem::from(forbidden).into_response();
+    }
     request.extensions_mut().insert(app.ops().session(actor));
     if let Some(location) = with_slash(&request) {
         return (StatusCode::PERMANENT_REDIRECT, [(LOCATION, location)]).into_response();

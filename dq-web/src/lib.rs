@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `/` | the dashboard: server-rendered, works without scripts |
 //! | `/v1/…` | the JSON API; `/openapi.json` describes it |
+//! | `/v1/claims`, `/v1/leases:…` | for workers in any language, which claim jobs |
 //! | `/v1/events` | overview changes as server-sent events |
 //! | `/metrics` | store gauges for Prometheus |
 //! | `/healthz`, `/readyz` | whether the process and the store answer; need no authentication |

@@ -64,7 +64,7 @@ impl Problem {
 
 fn status_of(error: &OpsError) -> StatusCode {
     let store_kind = match error {
-        OpsError::Forbidden { .. } => return StatusCode::FORBIDDEN,
+        OpsError::Forbidden { .. } | OpsError::ForeignQueue { .. } => return StatusCode::FORBIDDEN,
         OpsError::NotFound { .. } | OpsError::NoSchedule { .. } => return StatusCode::NOT_FOUND,
         OpsError::Conflict { .. } => return StatusCode::CONFLICT,
         _ => error.store_kind(),

@@ -61,7 +61,7 @@ async fn not_found() -> Problem {
 
 /// Serves the dashboard and the API until `shutdown` completes, then gives requests 10 seconds.
 ///
-/// Up to 1,024 connections are open at once. The server closes a connection if a request header
+/// Up to 10,000 connections are open at once, because each worker that waits for a job has one. The server closes a connection if a request header
 /// takes more than 10 seconds to arrive, or if the client reads nothing of a response for 10
 /// seconds.
 ///
@@ -98,7 +98,12 @@ pub async fn serve_with_metrics(
     }
     // With this signal, event streams last until the server stops, not just 15 s.
     let (stop, stopped) = watch::channel(false);
-    let router = build(App::new(ops, auth, Some(stopped)), Arc::new(metrics));
+    let router = build(App::new(ops.clone(), auth, Some(stopped)), Arc::new(metrics));
+    // Workers that wait are answered before the listener closes.
+    let shutdown = async move {
+        shutdown.await;
+        ops.stop_work().await;
+    };
     connections::serve(listener, router, Limits::default(), stop, shutdown).await;
     Ok(())
 }

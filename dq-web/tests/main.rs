@@ -11,3 +11,4 @@ mod pages;
 mod schedules;
 mod security;
 mod support;
+mod work;

@@ -37,6 +37,9 @@ fn row(runner: &RunnerSummary) -> Vec<String> {
     if runner.omitted_queues > 0 {
         queues += &format!(" and {} more", runner.omitted_queues);
     }
+    for worker in &runner.workers {
+        queues += &format!("; {} {}", text::clean(&worker.name), worker.running);
+    }
     vec![
         name,
         text::clean(&runner.host),

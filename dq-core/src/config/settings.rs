@@ -9,7 +9,7 @@ use super::duration;
 use super::secret::Secret;
 use super::setting_error::SettingError;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::Limits;
+use crate::model::{Limits, QueueName};
 
 /// Runner settings: concurrency over all queues, grace period, sweep interval.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -69,6 +69,10 @@ pub struct ServeSettings {
     pub address: Option<String>,
     /// Whether the server forwards queues with a `[queues.NAME.forward]`. Default `true`.
     pub forward: bool,
+    /// What the leases of workers are signed with; by default, all tokens together.
+    ///
+    /// Servers of one store need the same one: then a lease counts at each of them.
+    pub secret: Option<Secret>,
     /// Accepted tokens by owner. Without any, the server generates a token and accepts connections
     /// only from this machine.
     pub tokens: BTreeMap<String, TokenSettings>,
@@ -76,7 +80,7 @@ pub struct ServeSettings {
 
 impl Default for ServeSettings {
     fn default() -> Self {
-        Self { address: None, forward: true, tokens: BTreeMap::new() }
+        Self { address: None, forward: true, secret: None, tokens: BTreeMap::new() }
     }
 }
 
@@ -85,8 +89,11 @@ impl Default for ServeSettings {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TokenSettings {
-    /// The owner's role: `viewer`, `reader`, `operator` or `admin`.
+    /// The owner's role: `worker`, `viewer`, `reader`, `operator` or `admin`.
     pub role: String,
+    /// The queues from which a worker may claim.
+    #[serde(default)]
+    pub queues: Vec<QueueName>,
     /// The token; at least 16 bytes.
     pub token: Secret,
 }

@@ -34,6 +34,6 @@ pub use lateness::{
 pub use limits::Limits;
 pub use priority::Priority;
 pub use queue::{Queue, QueueCode, QueueName};
-pub use runner_info::{RunnerInfo, RunnerQueue};
+pub use runner_info::{RunnerInfo, RunnerQueue, WorkerInfo};
 pub use schedule::{CatchUp, Overlap, ScheduleSpec};
 pub use timestamp::{Due, DurationExt, IntoDue, Timestamp};

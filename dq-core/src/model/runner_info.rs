@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
+use super::job::JobId;
 use super::lateness::LatenessCounts;
 use super::priority::Priority;
 use super::queue::QueueName;
@@ -42,6 +43,29 @@ pub struct RunnerInfo {
     pub queues: Vec<RunnerQueue>,
     /// Queues left out because the full list is too large for the store.
     pub omitted_queues: u64,
+    /// The workers in other processes that claim jobs through this runner; see
+    /// [`PullServer`](crate::PullServer).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerInfo>,
+}
+
+/// A worker in another process, which claims jobs through a runner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// The worker's own name.
+    pub name: String,
+    /// Number of jobs that it runs.
+    pub running: u64,
+    /// Some of these jobs, longest running first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobId>,
+}
+
+impl WorkerInfo {
+    pub(crate) const fn new(name: String, running: u64, jobs: Vec<JobId>) -> Self {
+        Self { name, running, jobs }
+    }
 }
 
 /// A runner's queue, and its jobs in the last minutes.
@@ -101,13 +125,23 @@ impl RunnerInfo {
         self.queues.iter().find(|served| served.queue == *queue)
     }
 
-    /// Drops the queues with the fewest runs while the JSON exceeds `max_bytes`; without queues it
-    /// may still exceed it.
+    /// Returns the worker that runs this job.
+    pub fn worker_of(&self, job: JobId) -> Option<&str> {
+        let worker = self.workers.iter().find(|worker| worker.jobs.contains(&job));
+        worker.map(|worker| &*worker.name)
+    }
+
+    /// While the JSON exceeds `max_bytes`, drops workers, then the queues with the fewest runs;
+    /// without both it may still exceed it.
     pub(crate) fn encode(mut self, max_bytes: usize) -> Result<Bytes, serde_json::Error> {
         loop {
             let json = serde_json::to_vec(&self)?;
-            if json.len() <= max_bytes || self.queues.is_empty() {
+            if json.len() <= max_bytes || (self.queues.is_empty() && self.workers.is_empty()) {
                 return Ok(json.into());
+            }
+            if !self.workers.is_empty() {
+                self.workers.truncate(self.workers.len() / 2);
+                continue;
             }
             self.queues.sort_by_key(|queue| std::cmp::Reverse(queue.run_time.count()));
             let omitted = self.queues.len().div_ceil(4);

@@ -13,26 +13,68 @@ use super::start::{all_started, start_jobs};
 use super::store::{StoreContext, report_quarantined};
 use crate::backend::{Backend, ClaimParams, Claimed, Want};
 use crate::error::{ErrorKind, Result};
-use crate::model::Timestamp;
+use crate::model::{QueueName, Timestamp};
 use crate::sync::lock;
+
+/// Who takes the jobs of a claim loop.
+pub(super) trait Claimer: Send {
+    /// Claims due jobs until none is due, or nobody takes more.
+    fn claim_due(&mut self, timer: &mut ClaimTimer) -> impl Future<Output = Result<()>> + Send;
+
+    /// Waits until more jobs can be taken. Cancellation safe.
+    fn freed(&self) -> impl Future<Output = ()> + Send;
+
+    /// Returns the queues to listen to, if they have changed.
+    fn changed_queues(&mut self) -> Option<Vec<QueueName>>;
+}
+
+/// Takes as many jobs as the runner has free slots.
+pub(super) struct SlotClaimer {
+    context: Arc<StoreContext>,
+    has_listened: bool,
+}
+
+impl SlotClaimer {
+    pub(super) const fn new(context: Arc<StoreContext>) -> Self {
+        Self { context, has_listened: false }
+    }
+}
+
+impl Claimer for SlotClaimer {
+    async fn claim_due(&mut self, timer: &mut ClaimTimer) -> Result<()> {
+        claim_within_limits(&self.context, timer).await
+    }
+
+    async fn freed(&self) {
+        self.context.runner.slots.freed(self.context.claim_loop).await;
+    }
+
+    fn changed_queues(&mut self) -> Option<Vec<QueueName>> {
+        let served = self.context.runner.queues.iter().map(|served| served.queue.clone());
+        (!std::mem::replace(&mut self.has_listened, true)).then(|| served.collect())
+    }
+}
 
 /// Claims jobs until the runner stops.
 ///
 /// # Errors
 /// `Closed` if the store was closed; `Incompatible` if a newer version has taken it over.
-pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
+pub(super) async fn run(context: Arc<StoreContext>, mut claimer: impl Claimer) -> Result<()> {
     let runner = &context.runner;
     let mut hints = Hints::new(runner, &context.store);
     let mut timer = ClaimTimer::new(context.store.claim_ahead());
     let mut failures = 0;
     while !runner.stop.is_cancelled() {
-        match claim_within_limits(&context, &mut timer).await {
+        match claimer.claim_due(&mut timer).await {
             Ok(()) => {
                 if failures > 0 {
                     tracing::info!("the store answers again");
                     failures = 0;
                 }
-                wait(&context, &mut timer, &mut hints).await;
+                if let Some(queues) = claimer.changed_queues() {
+                    hints.listen_to(queues);
+                }
+                wait(&context, &claimer, &mut timer, &mut hints).await;
             }
             Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incompatible) => {
                 return Err(error);
@@ -54,11 +96,22 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     Ok(())
 }
 
-enum Left {
+/// What a claim left in the store.
+pub(super) enum Left {
     NothingDue,
     DueJobs,
     /// A job is due at this store time, but the claim returned none.
     WithheldJob(Timestamp),
+}
+
+impl Left {
+    pub(super) fn after(is_empty: bool, next_due: Option<Timestamp>, now: Timestamp) -> Self {
+        match next_due {
+            Some(due) if due <= now && is_empty => Self::WithheldJob(now),
+            Some(due) if due <= now => Self::DueJobs,
+            _ => Self::NothingDue,
+        }
+    }
 }
 
 /// Before the first claim, declares the limits of the queues.
@@ -154,11 +207,7 @@ async fn claim_and_start(
     start_jobs(context, reservation, jobs, sent_at, started).await;
     // Another process may be slow to claim the jobs that were given back.
     timer.saturated |= !all_started(context).await;
-    Ok(match next_due {
-        Some(due) if due <= now && is_empty => Left::WithheldJob(now),
-        Some(due) if due <= now => Left::DueJobs,
-        _ => Left::NothingDue,
-    })
+    Ok(Left::after(is_empty, next_due, now))
 }
 
 /// Claims zero jobs to learn the next due time; returns whether a job is due now.
@@ -177,7 +226,7 @@ async fn is_job_due(context: &StoreContext, timer: &mut ClaimTimer) -> Result<bo
 }
 
 /// Makes a claim and measures it. If it goes unanswered, the leases it granted expire.
-async fn claim(
+pub(super) async fn claim(
     context: &StoreContext,
     wants: &[Want],
     limit: usize,
@@ -195,7 +244,12 @@ async fn claim(
     Ok(claimed)
 }
 
-async fn wait(context: &StoreContext, timer: &mut ClaimTimer, hints: &mut Hints) {
+async fn wait(
+    context: &StoreContext,
+    claimer: &impl Claimer,
+    timer: &mut ClaimTimer,
+    hints: &mut Hints,
+) {
     let runner = &context.runner;
     // Created once, so that neither hints nor a clock set back postpone it.
     let mut sweep_interval = runner.clock().sleep(runner.settings.sweep);
@@ -209,7 +263,7 @@ async fn wait(context: &StoreContext, timer: &mut ClaimTimer, hints: &mut Hints)
         tokio::select! {
             () = next_claim => return,
             () = &mut sweep_interval => return,
-            () = runner.slots.freed(context.claim_loop), if timer.saturated => return,
+            () = claimer.freed(), if timer.saturated => return,
             () = runner.stop.cancelled() => return,
             wakeup = hints.next() => match wakeup {
                 Wakeup::Subscribed => return,

@@ -7,15 +7,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::before::before_run;
 use super::events::Event;
-use super::late::{self, Late};
-use super::objective;
 use super::shared::{RunnerShared, ServedQueue};
-use super::store::{RunSignals, Start, StoreContext};
-use super::verdict::{NEWER_VERSION_DELAY, VerdictRules};
+use super::store::{Before, RunSignals, Start, StoreContext};
 use crate::backend::{LeasedJob, Verdict};
 use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext, Timeout, panics};
-use crate::model::{Due, Job};
 use crate::trace::{self, TraceContext};
 
 /// Time after the timeout in which middleware may still return, so that it can see the timeout.
@@ -41,11 +38,7 @@ pub(super) async fn execute(
 ) -> Option<Verdict> {
     let runner = &context.runner;
     let rules = context.verdict_rules(served);
-    if let Some(verdict) = verdict_before_run(runner, &rules, &leased.job) {
-        return Some(verdict);
-    }
-    objective::record_start(context, served, &leased.job, start);
-    if let Late::Ends(verdict) = late::apply(context, served, &leased, start, &signals).await {
+    if let Before::Ends(verdict) = before_run(context, &rules, &leased.job, start, &signals).await {
         return verdict;
     }
     let job = job_context(context, served, leased, start, &signals);
@@ -78,26 +71,6 @@ pub(super) async fn execute(
         Some(verdict)
     };
     run.instrument(span).await
-}
-
-/// Returns the verdict on a job that lost too many leases, or whose payload is too new.
-fn verdict_before_run(
-    runner: &RunnerShared,
-    rules: &VerdictRules<'_>,
-    job: &Job,
-) -> Option<Verdict> {
-    if let Some(reason) = rules.dead_before_run(job) {
-        tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without another run");
-        runner.observers.notify(&Event::Dead { job, reason: &reason });
-        return Some(Verdict::dead(reason));
-    }
-    let version = rules.newer_version(job)?;
-    tracing::warn!(queue = %job.queue, id = %job.id, version, current = rules.schema_version,
-        "the payload is of a newer schema version than this build reads; the job waits for a \
-         newer build");
-    runner.observers.notify(&Event::NewerVersion { job, version });
-    // A released job would be claimed again at once.
-    Some(Verdict::Snooze(Due::After(NEWER_VERSION_DELAY)))
 }
 
 fn job_context(

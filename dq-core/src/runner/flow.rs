@@ -1,7 +1,6 @@
 //! Declares the limits of the runner's queues to a store, for all processes.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::model::{Flow, QueueName};
 
 /// Declares all queues' limits, also that there are none: the declaration of an older build may have some.
-pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Result<()> {
+pub(super) async fn declare(runner: &RunnerShared, store: &Checked) -> Result<()> {
     let capabilities = store.capabilities();
     if runner.queues.iter().any(|served| !capabilities.keeps(&served.policy.flow)) {
         tracing::warn!(store = store.name(), "this store being drained does not keep all limits");
@@ -22,21 +21,30 @@ pub(super) async fn declare(runner: &RunnerShared, store: &Arc<Checked>) -> Resu
         return Ok(());
     }
     let application = runner.queues.iter().filter(|served| !served.queue.is_reserved());
-    let declare = async |served: &ServedQueue| -> Result<()> {
-        let (queue, flow) = (&served.queue, declared(served, store));
-        let declaration = store.operate(Operation::DeclareFlow { queue, flow });
-        let report = runner.call("declare limits", declaration).await?;
-        if report.affected > 0 {
-            tracing::info!(%queue, %flow, "the limits of the queue have changed, for all runners");
-        }
-        Ok(())
+    let declare = async |served: &ServedQueue| {
+        declare_queue(runner, store, &served.queue, served.policy.flow).await
     };
     try_join_all(application.map(declare)).await.map(drop)
 }
 
+/// Declares one queue's limits to a store that keeps limits.
+pub(super) async fn declare_queue(
+    runner: &RunnerShared,
+    store: &Checked,
+    queue: &QueueName,
+    flow: Flow,
+) -> Result<()> {
+    let flow = declared(flow, store);
+    let declaration = store.operate(Operation::DeclareFlow { queue, flow });
+    let report = runner.call("declare limits", declaration).await?;
+    if report.affected > 0 {
+        tracing::info!(%queue, %flow, "the limits of the queue have changed, for all runners");
+    }
+    Ok(())
+}
+
 /// Returns the limits that this process declares to a store.
-fn declared(served: &ServedQueue, store: &Checked) -> Flow {
-    let mut flow = served.policy.flow;
+fn declared(mut flow: Flow, store: &Checked) -> Flow {
     flow.group_max_running = flow.group_max_running.filter(|_| store.capabilities().groups);
     flow
 }
@@ -54,7 +62,7 @@ pub(super) fn tell_if_replaced(
         return;
     }
     let (queue, own, latest) =
-        (&stats.queue, declared(&runner.queues[*index], store), stats.flow.declared);
+        (&stats.queue, declared(runner.queues[*index].policy.flow, store), stats.flow.declared);
     if own == latest {
         told.remove(queue);
     } else if told.insert(queue.clone(), latest) != Some(latest) {

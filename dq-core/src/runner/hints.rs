@@ -1,14 +1,15 @@
 //! A claim loop's subscription to its store's wake-up hints.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use futures_util::stream::{BoxStream, StreamExt, unfold};
+use futures_util::stream::{BoxStream, StreamExt, pending, unfold};
 
 use super::events::Event;
 use super::shared::{RETRY, RunnerShared};
 use crate::backend::{Backend, Checked, Hint, Wakeups};
 use crate::model::QueueName;
+use crate::sync::lock;
 
 pub(super) enum Wakeup {
     /// The subscription is new: jobs may have been scheduled since the last claim.
@@ -25,15 +26,23 @@ pub(super) struct Hints {
 struct Subscriber {
     runner: Arc<RunnerShared>,
     store: Arc<Checked>,
+    queues: Mutex<Vec<QueueName>>,
     /// Calls that failed since the store last accepted a subscription.
     failures: AtomicU32,
 }
 
 impl Hints {
+    /// Begins without queues, and so without hints.
     pub(super) fn new(runner: &Arc<RunnerShared>, store: &Arc<Checked>) -> Self {
         let (runner, store) = (Arc::clone(runner), Arc::clone(store));
-        let subscriber = Arc::new(Subscriber { runner, store, failures: AtomicU32::new(0) });
-        Self { wakeups: subscribe(Arc::clone(&subscriber)), subscriber }
+        let (queues, failures) = (Mutex::default(), AtomicU32::new(0));
+        let subscriber = Arc::new(Subscriber { runner, store, queues, failures });
+        Self { wakeups: pending().boxed(), subscriber }
+    }
+
+    pub(super) fn listen_to(&mut self, queues: Vec<QueueName>) {
+        *lock(&self.subscriber.queues) = queues;
+        self.renew();
     }
 
     /// Subscribes again, because hints may have been lost.
@@ -63,8 +72,8 @@ fn subscribe(subscriber: Arc<Subscriber>) -> BoxStream<'static, Wakeup> {
     wakeups.boxed()
 }
 
-async fn listen(Subscriber { runner, store, failures }: &Subscriber) -> Wakeups {
-    let queues: Vec<QueueName> = runner.queues.iter().map(|served| served.queue.clone()).collect();
+async fn listen(Subscriber { runner, store, queues, failures }: &Subscriber) -> Wakeups {
+    let queues = lock(queues).clone();
     loop {
         match runner.call("listen", store.listen(&queues, &runner.name)).await {
             Ok(wakeups) => {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::events::Event;
 use super::shared::{RunnerShared, ServedQueue};
-use super::store::{RunSignals, Start, StoreContext};
-use crate::backend::{Backend, LeasedJob, Verdict};
-use crate::config::LateAction;
+use super::store::{Before, RunSignals, Start, StoreContext};
+use crate::backend::{Backend, Verdict};
+use crate::config::{LateAction, QueuePolicy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Backoff, DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName};
 
@@ -20,14 +20,6 @@ const RETRY: Backoff = Backoff {
     max: Duration::from_secs(15),
     jitter: 0.0,
 };
-
-/// What the late policy does with a job.
-pub(super) enum Late {
-    /// The job runs: it is in time, or the policy lets late jobs run.
-    Runs,
-    /// The job ends without a run; `None` if the lease was lost meanwhile.
-    Ends(Option<Verdict>),
-}
 
 pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
     for ServedQueue { queue, .. } in queues {
@@ -61,16 +53,15 @@ fn target_of<'a>(queues: &'a [ServedQueue], queue: &QueueName) -> Option<&'a Que
 
 pub(super) async fn apply(
     context: &StoreContext,
-    served: &ServedQueue,
-    leased: &LeasedJob,
+    policy: &QueuePolicy,
+    job: &Job,
     start: Start,
     signals: &RunSignals,
-) -> Late {
-    let Some(policy) = &served.policy.late else { return Late::Runs };
-    let job = &leased.job;
+) -> Before {
+    let Some(policy) = &policy.late else { return Before::Runs };
     let lateness = start.started.since(job.due);
     if lateness <= policy.after {
-        return Late::Runs;
+        return Before::Runs;
     }
     let [late, limit] = [lateness, policy.after]
         .map(|time| humantime::format_duration(Duration::from_secs(time.as_secs())));
@@ -78,11 +69,11 @@ pub(super) async fn apply(
     tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
     context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });
     match &policy.then {
-        LateAction::Run => Late::Runs,
-        LateAction::Skip => Late::Ends(Some(Verdict::skip(reason))),
-        LateAction::Dead => Late::Ends(Some(dead(&context.runner, job, reason))),
+        LateAction::Run => Before::Runs,
+        LateAction::Skip => Before::Ends(Some(Verdict::skip(reason))),
+        LateAction::Dead => Before::Ends(Some(dead(&context.runner, job, reason))),
         LateAction::Queue(target) => {
-            Late::Ends(move_to(context, target, job, &reason, signals).await)
+            Before::Ends(move_to(context, target, job, &reason, signals).await)
         }
     }
 }

@@ -7,12 +7,13 @@
 //!
 //! Each store has five loops, one task each: `claim`, which `hints` wakes, `settle`, `renew`,
 //! `maintain` and `announce`. They share a `store` context. `start` and `execute` run a claimed
-//! job.
+//! job. `remote` claims for workers in other processes.
 //!
 //! Only `verdict` decides between done, retry and dead; only `slots` limits concurrency.
 
 mod ahead;
 mod announce;
+mod before;
 mod build;
 mod builder;
 mod claim;
@@ -29,6 +30,7 @@ mod maintain;
 mod objective;
 mod pending;
 mod recent;
+mod remote;
 mod renew;
 mod run;
 mod run_due;
@@ -43,6 +45,7 @@ mod verdict;
 pub use builder::RunnerBuilder;
 pub use events::{Event, Observer};
 pub use pending::{PendingQueue, PendingReport, PendingVersion};
+pub(crate) use remote::{Demand, Presence, Remote, RemoteQueue, Taken, Takers};
 pub use run::Runner;
 pub use run_due::RunDueReport;
 pub use signal::shutdown_signal;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::events::Event;
 use super::recent::{Comparison, LateStart, StartWindow};
-use super::shared::{RunnerShared, ServedQueue};
+use super::shared::RunnerShared;
 use super::slots::QueueIndex;
 use super::store::{Start, StoreContext};
 use crate::backend::Backend;
@@ -20,9 +20,9 @@ use crate::sync::lock;
 /// Time between comparisons; each one queries the store.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
+pub(super) fn record_start(context: &StoreContext, flow: &Flow, job: &Job, start: Start) {
     let runner = &context.runner;
-    let Some((queue, window)) = runner.starts_of(&served.queue) else { return };
+    let Some((queue, window)) = runner.starts_of(&job.queue) else { return };
     let (now, late_by) = (runner.clock().elapsed(), start.started.since(job.due));
     if !window.objective.is_late(late_by) {
         window.record(now, None);
@@ -39,7 +39,7 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
         ..runner_facts(runner, queue, window, waited_for_slot)
     };
     let late_start = LateStart {
-        cause: LatenessCause::of(&facts).or_else(|| window.hindrance(job, served.policy.flow)),
+        cause: LatenessCause::of(&facts).or_else(|| window.hindrance(job, *flow)),
         due_before_runner_start: job.due.as_millis() < built_at,
     };
     window.record(now, Some(late_start));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+use super::claim::SlotClaimer;
 use super::events::Event;
 use super::run_due::{self, RunDueReport};
 use super::shared::RunnerShared;
@@ -193,7 +194,7 @@ impl Tasks {
             tasks.until_end.spawn(named("renew", renew::run(shared())));
             tasks.until_end.spawn(named("maintain", maintain::run(shared())));
             tasks.until_end.spawn(named("announce", announce::run(shared())));
-            let claims = named("claim", claim::run(shared()));
+            let claims = named("claim", claim::run(shared(), SlotClaimer::new(shared())));
             tasks.claims.spawn(async { claims.await? });
             contexts.push(context);
         }

@@ -12,7 +12,7 @@ use super::events::Event;
 use super::leases::{LeaseGuard, LeaseTracker};
 use super::shared::{RunnerShared, ServedQueue};
 use super::verdict::VerdictRules;
-use crate::backend::{Checked, Claimed, Lease, Settled, Settlement};
+use crate::backend::{Checked, Claimed, Lease, Settled, Settlement, Verdict};
 use crate::model::Timestamp;
 
 /// Maximum number of settlements waiting for the store. Runs that end beyond it keep their slots
@@ -43,6 +43,14 @@ pub(super) struct Start {
     /// When the run starts, by the store's clock.
     pub(super) started: Timestamp,
     pub(super) waited_for_slot: bool,
+}
+
+/// What to do with a claimed job.
+pub(super) enum Before {
+    /// The handler runs.
+    Runs,
+    /// The job does not run now; `None` if the lease was lost meanwhile.
+    Ends(Option<Verdict>),
 }
 
 #[derive(Debug)]

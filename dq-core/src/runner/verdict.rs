@@ -74,7 +74,8 @@ impl VerdictRules<'_> {
         }
     }
 
-    fn after_outcome(
+    /// Returns the verdict on a successful run, or why its outcome is invalid.
+    pub(super) fn after_outcome(
         &self,
         job: &Job,
         outcome: &Outcome,
@@ -118,7 +119,7 @@ impl VerdictRules<'_> {
     ///
     /// The backoff is added to `delay`, so that jobs told the same delay do not all come back at
     /// once.
-    fn failed(&self, job: &Job, message: String, delay: Duration) -> Verdict {
+    pub(super) fn failed(&self, job: &Job, message: String, delay: Duration) -> Verdict {
         let attempt = job.attempts.saturating_add(1);
         if attempt >= job.max_attempts.unwrap_or(self.policy.max_attempts) {
             return dead(DeadKind::Exhausted, message);

@@ -13,7 +13,7 @@ use dq_ops::{
     JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult, ScheduledJob, Session,
     Timeline, json, openapi, parse_due, parse_timestamp,
 };
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::input::{job_of, queue_of, split_action, unknown_action};
@@ -91,7 +91,7 @@ pub(crate) async fn list(
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct NewJobBody {
     /// The payload as JSON; `null` is a payload too.
-    #[serde(deserialize_with = "present")]
+    #[serde(deserialize_with = "json::present")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
     /// The payload in any other format.
@@ -128,13 +128,6 @@ pub(crate) struct NewJobBody {
     /// or `1d` with an `Idempotency-Key`.
     #[schema(value_type = Option<openapi::Duration>)]
     remember: Option<String>,
-}
-
-/// Distinguishes `null` from an absent field; a plain `Option` does not.
-fn present<'de, D: Deserializer<'de>>(
-    value: D,
-) -> std::result::Result<Option<Box<RawValue>>, D::Error> {
-    Deserialize::deserialize(value).map(Some)
 }
 
 impl NewJobBody {

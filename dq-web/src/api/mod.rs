@@ -4,10 +4,12 @@ mod address;
 mod bulk;
 mod input;
 mod jobs;
+mod lease;
 mod openapi;
 mod queues;
 mod refine;
 mod schedules;
+mod work;
 
 use axum::Router;
 use axum::extract::Request;
@@ -15,11 +17,20 @@ use axum::http::header::ALLOW;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::app::App;
 use crate::problem::Problem;
 use address::Address;
+
+const CLAIMS: &str = "/v1/claims";
+const RENEW: &str = "/v1/leases:renew";
+const SETTLE: &str = "/v1/leases:settle";
+
+/// Whether an address is for workers, which may use no other.
+pub(crate) fn is_for_workers(path: &str) -> bool {
+    [CLAIMS, RENEW, SETTLE].contains(&path)
+}
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
@@ -31,7 +42,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/queues/{queue}/forecast", get(queues::forecast))
         // Matches the whole segment, because the router compares before it decodes: `jobs:cancel`
         // may arrive as `jobs%3Acancel`.
-        .route("/v1/queues/{queue}/{segment}", axum::routing::post(bulk::act))
+        .route("/v1/queues/{queue}/{segment}", post(bulk::act))
         .route(
             "/v1/queues/{queue}/jobs/{job}",
             get(jobs::get).patch(jobs::reschedule).delete(jobs::cancel).post(jobs::act),
@@ -43,11 +54,14 @@ pub(crate) fn routes() -> Router<App> {
             get(schedules::get).put(schedules::put).delete(schedules::remove).post(schedules::act),
         )
         .route("/v1/forecast", get(queues::forecasts))
-        .route("/v1/simulate", axum::routing::post(queues::simulate))
+        .route("/v1/simulate", post(queues::simulate))
         .route("/v1/runners", get(queues::runners))
         .route("/v1/check", get(queues::check))
         .route("/v1/audit", get(queues::audit))
         .route("/v1/events", get(queues::events))
+        .route(CLAIMS, post(work::claim))
+        .route(RENEW, post(lease::renew))
+        .route(SETTLE, post(lease::settle))
         .route("/openapi.json", get(openapi::document))
         .route_layer(from_fn(refuse_queries_of_changes))
         .route_layer(from_fn(refuse_other_methods))

@@ -11,7 +11,7 @@ use utoipa::openapi::{PathItem, RefOr};
 use utoipa::{Modify, OpenApi};
 
 use super::refine::refine;
-use super::{bulk, jobs, queues, schedules};
+use super::{bulk, jobs, lease, queues, schedules, work};
 use crate::health;
 use crate::problem::Problem;
 
@@ -34,6 +34,7 @@ use crate::problem::Problem;
         jobs::list, jobs::schedule, jobs::get, jobs::timeline, jobs::reschedule, jobs::cancel,
         jobs::run, jobs::replay, jobs::remove,
         bulk::cancel, bulk::reschedule, bulk::replay, bulk::remove,
+        work::claim, lease::renew, lease::settle,
         health::healthz, health::readyz,
     ),
     // Schemas used only by parameters.
@@ -46,6 +47,7 @@ use crate::problem::Problem;
     tags(
         (name = "queues", description = "Queues"),
         (name = "jobs", description = "Jobs"),
+        (name = "work", description = "Workers in any language, which claim jobs"),
         (name = "schedules", description = "Schedules of recurring jobs"),
         (name = "operations", description = "Runners, findings, the audit, events"),
     )

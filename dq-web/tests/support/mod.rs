@@ -26,6 +26,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+pub(crate) const WORKER: &str = "worker-0123456789";
 pub(crate) const VIEWER: &str = "viewer-0123456789";
 pub(crate) const READER: &str = "reader-0123456789";
 pub(crate) const OPERATOR: &str = "operator-0123456789";
@@ -87,7 +88,9 @@ pub(crate) struct Fixture {
 }
 
 pub(crate) fn auth() -> Auth {
-    let auth = Auth::token(Actor::new("vera", Role::Viewer), VIEWER).unwrap();
+    let queues = ["MAIL", "SMS"].map(|queue| QueueName::new(queue).unwrap());
+    let auth = Auth::token(Actor::worker("willi", queues), WORKER).unwrap();
+    let auth = auth.and_token(Actor::new("vera", Role::Viewer), VIEWER).unwrap();
     let auth = auth.and_token(Actor::new("rita", Role::Reader), READER).unwrap();
     let auth = auth.and_token(Actor::new("otto", Role::Operator), OPERATOR).unwrap();
     auth.and_token(Actor::new("ada", Role::Admin), ADMIN).unwrap()
@@ -126,6 +129,12 @@ impl Fixture {
         let router = dq_web::router(ops.clone(), auth());
         let address = server.serve(prefix, router).await;
         Self { clock, store, _directory: directory, dq, ops, address }
+    }
+
+    /// Returns another server's fixture, of the same store.
+    pub(crate) fn beside(&self, ops: Ops, address: SocketAddr) -> Self {
+        let (clock, store, dq) = (self.clock.clone(), self.store.clone(), self.dq.clone());
+        Self { clock, store, _directory: tempfile::tempdir().unwrap(), dq, ops, address }
     }
 
     pub(crate) async fn schedule(&self, queue: &str, key: &str, payload: &str, due: Due) -> JobId {
