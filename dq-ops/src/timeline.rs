@@ -106,8 +106,12 @@ pub enum WaitReason {
     Paused,
     /// No runner serves the queue.
     NoRunner,
-    /// A limit for all processes holds it back; see the queue's `limits`.
-    Limited,
+    /// As many jobs of the queue run as may at once.
+    MaxRunning,
+    /// The queue's rate lets no job start yet.
+    Rate,
+    /// A handler has throttled the queue.
+    Throttled,
     /// As many jobs of its group run as may at once.
     GroupFull {
         /// The group.
@@ -269,9 +273,9 @@ fn due_reason(facts: &LatenessFacts) -> WaitReason {
     match LatenessCause::of(facts) {
         Some(LatenessCause::Paused) => WaitReason::Paused,
         Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
-        Some(LatenessCause::MaxRunning | LatenessCause::Rate | LatenessCause::Throttled) => {
-            WaitReason::Limited
-        }
+        Some(LatenessCause::MaxRunning) => WaitReason::MaxRunning,
+        Some(LatenessCause::Rate) => WaitReason::Rate,
+        Some(LatenessCause::Throttled) => WaitReason::Throttled,
         Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
         _ if facts.free_slots.is_some_and(|free| free > 0) => WaitReason::Claimable,
         _ => WaitReason::Unknown,

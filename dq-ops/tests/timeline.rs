@@ -177,7 +177,7 @@ async fn a_job_waits_for_the_limit_of_its_queue() {
     assert!(limit(Some(1), None).await && !limit(Some(1), None).await);
     fixture.run_all(Verdict::Throttle(Due::After(1.hours()))).await;
     fixture.schedule("order", Due::NOW).await;
-    assert_eq!(reason().await, WaitReason::Limited, "the queue is throttled");
+    assert_eq!(reason().await, WaitReason::Throttled, "by the first job");
     let summary = fixture.admin().queue(&fixture.queue).await.unwrap();
     let limits = summary.limits.unwrap();
     assert!(limits.overridden && limits.opens_at.is_some() && limits.throttled, "{limits:?}");

@@ -36,11 +36,11 @@ async fn use_store(url: &str) -> Result<()> {
     // An earlier call may have failed in between.
     backend.operate(Operation::Resume { queue: &queue }).await?;
     let flow = Flow::UNLIMITED.max_running(1_000).rate("1000/1s burst 1000".parse()?);
-    for flow in [flow, flow.group_max_running(1_000)] {
+    for flow in [flow, flow.group_max_running(1)] {
         backend.operate(Operation::DeclareFlow { queue: &queue, flow }).await?;
     }
     let pinned = job("q").remember(lease);
-    backend.schedule(vec![job("q").group("a")]).await?;
+    backend.schedule(vec![job("q").group("a"), job("q").group("a")]).await?;
     backend.schedule(vec![job("q"), pinned.clone()]).await?;
     for _ in 0..2 {
         backend.schedule(vec![pinned.clone(), in_an_hour(keyed("q", "k"))]).await?;
@@ -120,7 +120,6 @@ async fn maintenance_needs_no_other_rights() {
     for function in [
         "dq.fold_tally()",
         "dq.trim_gates()",
-        "dq.walk_lines(f, dq.gate_of(q), 0) FROM dq.flow f",
         "dq.trim_history('q', 0, 1)",
         "dq.remove_pins('q', 0, 1)",
         "dq.raise_floors(ARRAY['q'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY[0::bigint])",
@@ -139,7 +138,7 @@ const RIGHTS: &str = "
         WHERE relnamespace = 'dq'::regnamespace AND relkind = 'S' AND relname <> 'queue_q_seq'
     UNION SELECT 'EXECUTE ON FUNCTION ' || oid::regprocedure, proname FROM pg_proc
         WHERE pronamespace = 'dq'::regnamespace AND proname NOT IN
-            ('fold_tally', 'trim_gates', 'walk_lines', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
+            ('fold_tally', 'trim_gates', 'trim_history', 'remove_pins', 'raise_floors', 'limit_histories')";
 
 #[tokio::test]
 async fn a_missing_right_is_named() {

@@ -69,10 +69,9 @@ fn lease_in_limits(
     let Some(mut gate) = tx.gate(queue_id)? else {
         return lease_due(tx, queue_id, want, max, None, worker, claimed);
     };
-    let Room::Jobs(jobs) = tx.room(queue_id, &gate)? else { return Ok(()) };
+    let Room::Jobs(room) = tx.room(queue_id, &gate)? else { return Ok(()) };
     let before = claimed.jobs.len();
-    // A queue that was only throttled has no limit: jobs may wait in the runner.
-    let max = if gate.flow().is_limited() { max.min(want.starting).min(jobs) } else { max };
+    let max = gate.allowed(room, max, want.starting);
     let group_max = gate.flow().group_max_running;
     lease_due(tx, queue_id, want, max, group_max, worker, claimed)?;
     let started = claimed.jobs.len() - before;

@@ -1,6 +1,6 @@
 //! `dq where`: a job's past, and why it does not run now.
 
-use dq_core::{JobState, Timestamp};
+use dq_core::{JobState, LatenessCause, Timestamp};
 use dq_ops::{EventKind, JobSummary, Presence, Timeline, WaitReason};
 
 use crate::args::JobArgs;
@@ -104,7 +104,9 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
         WaitReason::NotDue { .. } => "not due".to_owned(),
         WaitReason::Paused => "the queue is paused".to_owned(),
         WaitReason::NoRunner => "no runner listens".to_owned(),
-        WaitReason::Limited => "a limit of the queue is reached".to_owned(),
+        WaitReason::MaxRunning => LatenessCause::MaxRunning.to_string(),
+        WaitReason::Rate => LatenessCause::Rate.to_string(),
+        WaitReason::Throttled => LatenessCause::Throttled.to_string(),
         WaitReason::GroupFull { group, running } => {
             format!("{} of its group {} run, the most at once", running, text::clean(group))
         }

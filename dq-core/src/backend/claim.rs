@@ -56,7 +56,8 @@ pub struct Want {
     pub queue: QueueName,
     /// Maximum number of jobs.
     pub max: usize,
-    /// How many of them would start at once: a queue with a [`Flow`](crate::Flow) gives no more.
+    /// How many of them would start at once. A queue with a [`Flow`](crate::Flow) gives no more, unless half
+    /// of its room stays free and it has no limit of groups.
     pub starting: usize,
     /// Lease duration from the store's current time; at least 1 ms.
     pub lease_for: Duration,

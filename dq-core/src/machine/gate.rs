@@ -83,6 +83,14 @@ impl Gate {
         }
     }
 
+    /// Returns how many jobs a claim gets that wants `max`, of which `starting` would start at once, if
+    /// `room` may start. The others wait in the runner, where they count as running: so they come only
+    /// while half of the room stays free, and no group has a limit.
+    pub fn allowed(&self, room: usize, max: usize, starting: usize) -> usize {
+        let has_plenty = self.flow().group_max_running.is_none() && room / 2 >= max;
+        if has_plenty { max } else { room.min(max).min(starting) }
+    }
+
     /// Counts jobs that start.
     pub fn start(&mut self, jobs: usize, now: Timestamp) {
         if let Some(rate) = self.flow().rate {

@@ -264,11 +264,10 @@ impl<R: Stored> Machine<R> {
             let max = want.max.min(params.limit - claimed.jobs.len());
             let record = &self.table.queues[queue];
             let wanted = max.min(want.starting);
-            let allowed = match record.room(now) {
-                // Without a limit, jobs may wait in the runner.
-                Room::Jobs(_) if !record.is_limited() => max,
-                Room::Jobs(jobs) => wanted.min(jobs),
-                Room::Full | Room::Until(_) => 0,
+            let allowed = match (record.room(now), &record.limited) {
+                (Room::Jobs(room), Some(limited)) => limited.gate.allowed(room, max, want.starting),
+                (Room::Jobs(_), None) => max,
+                (Room::Full | Room::Until(_), _) => 0,
             };
             let (taken, next) = take(&mut self.table, queue, allowed);
             let started = taken.len();

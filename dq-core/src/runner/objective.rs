@@ -14,7 +14,7 @@ use super::store::{Start, StoreContext};
 use crate::backend::Backend;
 use crate::client::RegisteredRunner;
 use crate::error::Result;
-use crate::model::{Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
+use crate::model::{Flow, Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
 use crate::sync::lock;
 
 /// Time between comparisons; each one queries the store.

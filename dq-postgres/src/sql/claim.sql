@@ -54,6 +54,10 @@ BEGIN
         FROM (SELECT unnest(queues) AS name ORDER BY name) AS wanted;
     IF EXISTS (SELECT FROM dq.flow) THEN
         locked := CASE WHEN total > 0 THEN dq.lock_gates(queues, maxes) ELSE '{}' END;
+        IF locked <> '{}' AND current_setting('transaction_isolation') <> 'read committed' THEN
+            -- It would not see the leases of claims that it has waited for.
+            RAISE EXCEPTION 'claims in limits need READ COMMITTED' USING ERRCODE = 'serialization_failure';
+        END IF;
         t := dq.now_ms();
     END IF;
     FOR i IN 1..cardinality(queues) LOOP
@@ -94,6 +98,7 @@ BEGIN
                     WHEN coalesce(f.max_running, f.group_max_running, f.rate_interval) IS NULL
                         THEN least(most, room.jobs)
                     WHEN f.q <> ALL (locked) THEN 0
+                    WHEN f.group_max_running IS NULL AND room.jobs / 2 >= most THEN most
                     ELSE least(startable, room.jobs) END;
             END IF;
         END IF;

@@ -3,7 +3,7 @@
 -- transaction, hold up no claim.
 --
 -- Locks are taken in this order: limits by name (`limits_key`), jobs by id, gates by queue, `flow` by queue.
--- Who has a gate waits for no job: claims, which lock jobs after the gates, pass over locked ones.
+-- Only a claim locks gates before jobs, and then only jobs that nobody has locked.
 
 -- The key of an advisory lock. Of `gate`: claims, which change the queue's gate. Of `flow`: shared by
 -- settlements, and exclusive for a claim that joins the line, see `note_room`.
@@ -140,7 +140,10 @@ BEGIN
         END IF;
     END IF;
     IF has_room AND has_lock AND g.line <> '{}' THEN
-        IF is_due AND NOT is_called AND g.line[1] <> claimer THEN
+        IF is_due AND is_called THEN
+            -- The called one may have no free slot.
+            again_at := t + 1000;
+        ELSIF is_due AND g.line[1] <> claimer THEN
             -- It joins again if it finds no job.
             PERFORM dq.call_worker(f.q, 0, g.line[1]);
             g.line := g.line[2:];
@@ -164,13 +167,11 @@ BEGIN
             again_at := t + 1;
         END IF;
     END IF;
-    IF has_lock AND g.parked > 0 AND g.walk_at = 0 THEN
-        again_at := t + 1;
+    -- Nobody else may come for parked jobs: no note or notification is certain.
+    IF g.parked > 0 THEN
+        again_at := least(again_at, greatest(t + 1, g.walk_at));
     END IF;
-    -- With another isolation level, only the row tells a waiting claim that jobs have started, or were parked.
-    IF has_lock AND (g IS DISTINCT FROM old OR ((started > 0 OR f.group_max_running IS NOT NULL)
-        AND current_setting('transaction_isolation') <> 'read committed'))
-    THEN
+    IF has_lock AND g IS DISTINCT FROM old THEN
         PERFORM dq.change_gate(g);
     END IF;
     -- At a rate, each has a turn.
@@ -179,8 +180,8 @@ BEGIN
 END $$;
 
 -- Calls one worker of the line after the end of leases: the first one that no earlier end has called. Its
--- claim calls the next one, if there is more room. Also calls it while more jobs run than a lowered limit
--- allows, because of two settlements at once neither sees the other's end.
+-- claim calls the next one, if there is more room. Does not look for room: two settlements at once do not see
+-- each other's ends, so neither would find room that both make.
 CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     g dq.gate;
@@ -244,6 +245,8 @@ END $$;
 CREATE OR REPLACE FUNCTION dq.trim_gates() RETURNS void LANGUAGE sql AS $$
     DELETE FROM dq.gate USING (SELECT q, max(n) AS newest FROM dq.gate GROUP BY q) AS last
         WHERE gate.q = last.q AND n < newest - 1000;
-    DELETE FROM dq.note WHERE at < dq.now_ms() - 60000
-        AND q <> ALL (ARRAY(SELECT q FROM dq.flow WHERE (dq.gate_of(q)).parked > 0));
+    DELETE FROM dq.note WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM dq.note WHERE at < dq.now_ms() - 60000
+            AND q <> ALL (ARRAY(SELECT q FROM dq.flow WHERE (dq.gate_of(q)).parked > 0))
+        FOR UPDATE SKIP LOCKED));
 $$;

@@ -39,7 +39,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     returned bigint;
 BEGIN
-    most := least(most, dq.room_in_group(f, group_name, t));
+    IF f.group_max_running IS NOT NULL THEN
+        most := least(most, dq.room_in_group(f, group_name, t));
+    END IF;
     UPDATE dq.job SET state = 1, at = t, grp = NULL, losses = losses - 1 WHERE ctid = ANY (ARRAY(
         SELECT j.ctid FROM dq.job j
         WHERE j.q = f.q AND j.state = -1 AND j.grp = group_name ORDER BY j.at, j.seq

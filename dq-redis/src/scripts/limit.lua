@@ -5,7 +5,7 @@
 --          2  the field of `flow`: 'declared' or 'overriding'
 --          3  the limits (see flow.rs); '' for no override
 --          4  '' for new limits; to declare again what the server may have lost, the time at which it was
---             declared: the latest of these counts, and before them any new declaration
+--             declared. The latest of these counts; a new declaration counts more
 -- returns  nil, CLOSED or FORMAT: see requeue_expired; else {1 if the call changed anything, or 0; the time in
 --          microseconds; 1 if a declaration is stored, or 0}
 -- cost     O(log n) a partition

@@ -205,6 +205,9 @@ async fn job_ahead_of_its_start_is_not_claimed(store: TrialStore) -> TrialResult
     let queue = limited(&store, at_most(5), 9).await?;
     let claimed = store.claim(&[want(&queue, 5).starting(2)]).await?;
     ensure_eq!(claimed.jobs.len(), 2, "a place is for a job that starts at once");
+    let roomy = limited(&store, at_most(10), 9).await?;
+    let claimed = store.claim(&[want(&roomy, 5).starting(2)]).await?;
+    ensure_eq!(claimed.jobs.len(), 5, "half of the room stays free");
     let unlimited = store.queue();
     store.create_many(&unlimited, 5, Due::NOW).await?;
     let claimed = store.claim(&[want(&unlimited, 5).starting(2)]).await?;

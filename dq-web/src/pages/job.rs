@@ -135,7 +135,9 @@ fn now(c: &Chrome, timeline: &Timeline) -> Option<Now> {
         }
         WaitReason::Paused => ("paused", t.wait_paused.to_owned()),
         WaitReason::NoRunner => ("dead", t.wait_no_runner.to_owned()),
-        WaitReason::Limited => ("ready", t.wait_limited.to_owned()),
+        WaitReason::MaxRunning => ("ready", t.cause_max_running.to_owned()),
+        WaitReason::Rate => ("ready", t.cause_rate.to_owned()),
+        WaitReason::Throttled => ("ready", t.cause_throttled.to_owned()),
         WaitReason::GroupFull { group, running } => {
             ("ready", format!("{} {group} ({})", t.wait_group, number(u64::from(*running))))
         }

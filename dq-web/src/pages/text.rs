@@ -219,7 +219,6 @@ texts! {
     wait_no_slot: "It is due, but all runners of its queue are busy.", "已到期，但执行器的槽位全部占用。";
     wait_not_due: "It is not due yet:", "尚未到期：";
     wait_group: "It is due, but as many jobs of its group run as may at once:", "已到期，但所在分组运行中的任务已达上限：";
-    wait_limited: "It is due, but a limit of its queue is reached.", "已到期，但队列已达到限制。";
     wait_paused: "It is due, but its queue is paused.", "已到期，但队列已暂停。";
     wait_running: "It runs", "正在运行";
     wait_unknown: "It is due. It is not known whether a runner with a free slot listens.", "已到期；是否有空闲槽位的执行器监听未知。";

@@ -42,7 +42,7 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     for (queue, flow) in limits {
         let found = trace.check_limits(&QueueName::new(queue)?, flow);
         let (running, of_group) = (found.most_running, found.most_of_group);
-        println!("   {queue} ({flow}): most leases at once {running}, of one group {of_group}");
+        println!("   {queue} ({flow}): at least {running} leases at once, {of_group} of one group");
         problems.extend(found.problems);
     }
     if problems.is_empty() {

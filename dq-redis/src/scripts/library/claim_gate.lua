@@ -112,8 +112,8 @@ local function open_gate(partitions, is_peek)
   -- How many jobs a claim gets that wants `max` jobs, of which `starting` start at once.
   function gate.allowed(max, starting)
     local free = is_counted and gate.room(running) or 0
-    -- A queue that is only throttled has no limit: jobs may wait in the runner.
-    return math.min(free, max, (gate.max or gate.interval or gate.group_max) and starting or max)
+    local has_plenty = not gate.group_max and math.floor(free / 2) >= math.min(max, jobs_left)
+    return has_plenty and max or math.min(free, starting)
   end
 
   -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
