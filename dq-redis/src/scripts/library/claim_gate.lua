@@ -112,7 +112,7 @@ local function open_gate(partitions, is_peek)
   -- How many jobs a claim gets that wants `max` jobs, of which `starting` start at once.
   function gate.allowed(max, starting)
     local free = is_counted and gate.room(running) or 0
-    local has_plenty = not gate.group_max and math.floor(free / 2) >= math.min(max, jobs_left)
+    local has_plenty = not gate.group_max and math.floor(free / 2) >= max
     return has_plenty and max or math.min(free, starting)
   end
 

@@ -86,7 +86,8 @@ local function serve_partitions(layout)
       n = n + 1
     until ARGV[4 + 3 * n] ~= ''
     local gate, before = open_gate(of_queue, is_peek), jobs_left
-    local wanted = gate and math.min(max_jobs, tonumber(ARGV[first + 1]), jobs_left)
+    max_jobs = gate and math.min(max_jobs, jobs_left) or max_jobs
+    local wanted = gate and math.min(max_jobs, tonumber(ARGV[first + 1]))
     max_jobs = gate and gate.allowed(max_jobs, wanted) or max_jobs
     local admits = gate and gate.group_max and not is_peek
     local share = admits and gate.admit(max_jobs)
