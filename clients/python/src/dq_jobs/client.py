@@ -56,8 +56,8 @@ class AsyncClient:
     def __init__(self, url: str = "", token: str = "", *, retries: float = 6) -> None:
         urls = url or os.environ.get("DQ_API") or "http://127.0.0.1:7373"
         self._urls = [address.strip().rstrip("/") for address in urls.split(",")]
-        bearer = f"Bearer {token or os.environ.get('DQ_TOKEN', '')}"
-        self._http = self._connect(headers={"authorization": bearer})
+        token = token or os.environ.get("DQ_TOKEN", "")
+        self._http = self._connect(headers={"authorization": f"Bearer {token}"} if token else {})
         self._retries = retries
 
     async def schedule(
