@@ -84,25 +84,21 @@ class Running:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.loop = asyncio.new_event_loop()
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         try:
-            self.loop.run_until_complete(self.worker.run_async())
+            asyncio.run(self.worker.run_async())
         except BaseException as error:
             self.error = error
-        finally:
-            self.loop.close()
 
     def __enter__(self) -> Running:
         self.thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.worker.stop)
+        self.worker.stop()
         self.thread.join(30)
         assert not self.thread.is_alive()
         if kind is None and self.error:

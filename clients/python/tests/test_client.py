@@ -15,7 +15,7 @@ from dq_jobs import AsyncClient, Client, DqError
 
 
 def test_schedule_move_and_cancel(client: Client, queue: str) -> None:
-    scheduled = client.schedule(queue, {"order": 17}, delay=timedelta(minutes=15), key="order/17 é")
+    scheduled = client.schedule(queue, {"order": 17}, due=timedelta(minutes=15), key="order/17 é")
     assert scheduled.result == "created"
     job = client.get(queue, "order/17 é")
     assert job["id"] == str(scheduled.id)
@@ -34,7 +34,7 @@ def test_schedule_move_and_cancel(client: Client, queue: str) -> None:
 def test_options_reach_the_server(client: Client, queue: str) -> None:
     at = datetime(2090, 1, 31, 12, tzinfo=timezone(timedelta(hours=2)))
     scheduled = client.schedule(
-        queue, b"\xff\x00", at=at, group="tenant-1", headers={"x": "y"}, max_attempts=7, content_type="image/x"
+        queue, b"\xff\x00", due=at, group="tenant-1", headers={"x": "y"}, max_attempts=7, content_type="image/x"
     )
     assert scheduled.due == at
     job = client.get(queue, scheduled.id)
@@ -43,22 +43,22 @@ def test_options_reach_the_server(client: Client, queue: str) -> None:
 
 
 def test_a_key_is_kept_or_replaced(client: Client, queue: str) -> None:
-    first = client.schedule(queue, 1, delay="1h", key="a")
-    kept = client.schedule(queue, 2, delay="1h", key="a")
+    first = client.schedule(queue, 1, due="1h", key="a")
+    kept = client.schedule(queue, 2, due="1h", key="a")
     assert (kept.result, kept.id) == ("kept", first.id)
-    replaced = client.schedule(queue, 3, delay="2h", key="a", on_conflict="replace")
+    replaced = client.schedule(queue, 3, due="2h", key="a", on_conflict="replace")
     assert replaced.result == "replaced"
     assert client.get(queue, "a")["payload"]["json"] == 3
 
 
 def test_an_idempotency_key_stores_one_job(client: Client, queue: str) -> None:
-    first, second = (client.schedule(queue, n, delay="1h", idempotency_key="checkout-1") for n in (1, 2))
+    first, second = (client.schedule(queue, n, due="1h", idempotency_key="checkout-1") for n in (1, 2))
     assert first == second
     assert client.get(queue, first.id)["payload"]["json"] == 1
 
 
 def test_schedule_many(client: Client, queue: str) -> None:
-    jobs = client.schedule_many({"queue": queue, "payload": n, "key": f"job-{n}", "delay": "1h"} for n in range(20))
+    jobs = client.schedule_many({"queue": queue, "payload": n, "key": f"job-{n}", "due": "1h"} for n in range(20))
     assert len({job.id for job in jobs}) == 20
 
 
@@ -68,15 +68,12 @@ def test_other_requests(client: Client, queue: str) -> None:
 
 
 def test_a_delay_is_rounded_up_and_a_time_needs_a_zone(client: Client, queue: str) -> None:
-    soon = client.schedule(queue, delay=timedelta(days=20_000, microseconds=1))
+    soon = client.schedule(queue, due=timedelta(days=20_000, microseconds=1))
     assert soon.due > datetime.now(timezone.utc) + timedelta(days=19_999)
-    with pytest.raises(ValueError, match="time zone"):
-        client.schedule(queue, at=datetime(2090, 1, 1))
-    with pytest.raises(ValueError, match="either"):
-        client.schedule(queue, at=datetime.now(timezone.utc), delay="1s")
-    with pytest.raises(DqError) as past:
-        client.schedule(queue, delay=timedelta(seconds=-1))
-    assert past.value.kind == "invalid-input"
+    for wrong in (datetime(2090, 1, 1), timedelta(seconds=-1), "soon"):
+        with pytest.raises(DqError) as raised:
+            client.schedule(queue, due=wrong)
+        assert raised.value.kind == "invalid-input"
 
 
 def test_errors_have_a_kind_and_a_remedy(server: Server, client: Client, queue: str) -> None:
@@ -103,9 +100,9 @@ def test_an_unreachable_server_and_one_that_is_not_dq() -> None:
     with Client("http://127.0.0.1:1", TOKEN, retries=1) as client, pytest.raises(DqError) as raised:
         client.schedule("MAIL")
     assert raised.value.kind == "unreachable"
-    with answering(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi") as url, Client(url) as client:
-        with pytest.raises(DqError) as raised:
-            client.schedule("MAIL")
+    response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
+    with answering(response) as url, Client(url) as client, pytest.raises(DqError) as raised:
+        client.schedule("MAIL")
     assert raised.value.kind == "http"
 
 
@@ -116,25 +113,24 @@ def test_the_second_address_answers(server: Server, queue: str) -> None:
 
 def test_a_lost_answer_stores_one_job(server: Server, client: Client, queue: str) -> None:
     with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
-        scheduled = unlucky.schedule(queue, delay="1h")
+        scheduled = unlucky.schedule(queue, due="1h")
     assert scheduled.result == "created"
     jobs = client.request("GET", f"/v1/queues/{queue}/jobs")["jobs"]
     assert [job["id"] for job in jobs] == [str(scheduled.id)]
 
 
 def test_a_cancel_without_answer_is_not_repeated(server: Server, client: Client, queue: str) -> None:
-    client.schedule(queue, delay="1h", key="a")
-    with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
-        with pytest.raises(DqError) as raised:
-            unlucky.cancel(queue, "a")
+    client.schedule(queue, due="1h", key="a")
+    with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky, pytest.raises(DqError) as raised:
+        unlucky.cancel(queue, "a")
     assert raised.value.kind == "unreachable"
 
 
 def test_async_client(server: Server, queue: str) -> None:
     async def main() -> None:
         async with AsyncClient(f"http://127.0.0.1:1,{server.url}", TOKEN) as client:
-            scheduled = await client.schedule(queue, {"order": 1}, delay="1h", key="order-1")
-            many = await client.schedule_many([{"queue": queue, "delay": "1h"}] * 3)
+            scheduled = await client.schedule(queue, {"order": 1}, due="1h", key="order-1")
+            many = await client.schedule_many([{"queue": queue, "due": "1h"}] * 3)
             assert len({job.id for job in many}) == 3
             assert (await client.get(queue, "order-1"))["id"] == str(scheduled.id)
             assert await client.reschedule(queue, "order-1", "2h")
@@ -149,7 +145,7 @@ def test_async_client(server: Server, queue: str) -> None:
 def listening(serve: object) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, args=(listener,), daemon=True).start()  # type: ignore[arg-type]
-        yield "http://127.0.0.1:{}".format(listener.getsockname()[1])
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager

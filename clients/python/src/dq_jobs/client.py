@@ -23,6 +23,7 @@ import httpx
 P = ParamSpec("P")
 T = TypeVar("T")
 Delay: TypeAlias = timedelta | str  # such as timedelta(minutes=15) or "15m"
+Due: TypeAlias = Delay | datetime
 log = logging.getLogger("dq_jobs")
 
 
@@ -46,8 +47,7 @@ class Scheduled:
 class AsyncClient:
     """Schedules, finds and changes jobs, each named by its key or its id.
 
-    `url` may list several servers of one store, separated by commas. By default, the environment's
-    `DQ_API` and `DQ_TOKEN` count.
+    `url` may list several servers of one store: `http://a:7373,http://b:7373`. By default, it is `$DQ_API`.
     """
 
     _connect: Any = httpx.AsyncClient
@@ -65,8 +65,7 @@ class AsyncClient:
         queue: str,
         payload: Any = None,
         *,
-        delay: Delay | None = None,
-        at: datetime | None = None,
+        due: Due = "now",
         key: str | None = None,
         on_conflict: Literal["keep", "replace", "earliest", "latest"] = "keep",
         on_running: Literal["refuse", "detach"] = "refuse",
@@ -77,16 +76,13 @@ class AsyncClient:
         idempotency_key: str | None = None,
         remember: Delay | None = None,
     ) -> Scheduled:
-        """Stores a job, due now, after a delay or at a time. The payload is JSON or bytes.
+        """Stores a job. The payload is JSON or bytes.
 
-        `key` is your name for the job: at most one waiting or running job of the queue has it.
-        Calls with the same `idempotency_key` store one job.
+        Only one waiting or running job of a queue has a `key`. All calls with an `idempotency_key` store one job.
         """
-        if delay is not None and at is not None:
-            raise ValueError("give either delay or at")
         if idempotency_key is None:  # for the retries of this call
             idempotency_key, remember = str(uuid4()), remember or "10m"
-        body = encode(payload) | {"due": due(at if delay is None else delay), "remember": due(remember)}
+        body = encode(payload) | {"due": text(due), "remember": remember and text(remember)}
         body |= {"key": key, "on_conflict": on_conflict, "on_running": on_running, "group": group}
         body |= {"headers": headers or {}, "max_attempts": max_attempts, "content_type": content_type}
         path = f"/v1/queues/{quote(queue, safe='')}/jobs"
@@ -101,9 +97,9 @@ class AsyncClient:
         """Whether the job will never start. False if it runs, has run, or does not exist."""
         return await self._change("DELETE", _path(queue, job), None, repeat=False)
 
-    async def reschedule(self, queue: str, job: str | UUID, to: Delay | datetime) -> bool:
+    async def reschedule(self, queue: str, job: str | UUID, due: Due) -> bool:
         """Moves a waiting job. False if it runs, has run, or does not exist."""
-        return await self._change("PATCH", _path(queue, job), {"due": due(to)}, repeat=True)
+        return await self._change("PATCH", _path(queue, job), {"due": text(due)}, repeat=True)
 
     async def get(self, queue: str, job: str | UUID) -> dict[str, Any]:
         """A job's state, times, attempts, last error, headers and payload."""
@@ -124,16 +120,12 @@ class AsyncClient:
     async def request(
         self, method: str, path: str, body: Any = None, *, key: str = "", repeat: bool = False, timeout: float = 10.0
     ) -> Any:
-        """Any request of the HTTP API, such as `request("POST", "/v1/queues/MAIL:pause")`.
-
-        It is retried while the server is away: if it may have been carried out, only if `repeat`.
-        """
-        headers = {"idempotency-key": key} if key else {}
+        """Any request, such as `request("POST", "/v1/queues/MAIL:pause")`: `repeat` it after a lost answer?"""
+        options = {"headers": {"idempotency-key": key} if key else {}, "timeout": timeout}
         for failures in itertools.count():
             url = self._urls[0]
             try:
-                response = self._http.request(method, url + path, json=body, headers=headers, timeout=timeout)
-                return _parse(await _done(response))
+                return _parse(await _done(self._http.request(method, url + path, json=body, **options)))
             except httpx.TransportError as cause:
                 error = DqError("unreachable", f"{url}: {cause!r}", "is it the address of `dq serve`?")
                 unchanged = isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
@@ -146,7 +138,6 @@ class AsyncClient:
             await _done(self._sleep(min(5.0, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)))
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> AsyncClient:
@@ -192,7 +183,6 @@ class Client:
     request = _blocking(AsyncClient.request)
 
     def close(self) -> None:
-        """Closes the connections."""
         self._client._http.close()
 
     def __enter__(self) -> Client:
@@ -202,15 +192,11 @@ class Client:
         self.close()
 
 
-def due(when: Delay | datetime | None) -> str | None:
+def text(due: Due) -> str:
     """A delay or a time as the API writes it."""
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no time zone")
-        return when.isoformat()
-    if isinstance(when, timedelta):  # rounded up: a job is never early
-        return f"{when.days}d {when.seconds}s {-(-when.microseconds // 1000)}ms"
-    return when
+    if isinstance(due, timedelta):  # rounded up: a job is never early
+        return f"{due.days}d {due.seconds}s {-(-due.microseconds // 1000)}ms"
+    return due.isoformat() if isinstance(due, datetime) else due
 
 
 def parse_time(text: str) -> datetime:

@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from traceback import format_exception_only
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
-from .client import AsyncClient, Client, Delay, DqError, due, encode, log, parse_time
+from .client import AsyncClient, Client, Delay, DqError, Due, encode, log, parse_time, text
 
 
 class Outcome(Exception):
@@ -31,9 +30,7 @@ class Outcome(Exception):
         cls.name = name
 
     def __init__(self, reason: str | None = None, **fields: Any) -> None:
-        super().__init__(reason, fields)
-        given = {"outcome": self.name, "reason": reason, **fields}
-        self.body = {name: value for name, value in given.items() if value is not None}
+        self.body = {"outcome": self.name, "reason": reason, **fields}
 
 
 class Skip(Outcome, name="skipped"):
@@ -51,8 +48,8 @@ class Release(Outcome, name="released"):
 class Snooze(Outcome, name="snoozed"):
     """Run it again later. No attempt is used."""
 
-    def __init__(self, delay: Delay | datetime) -> None:
-        super().__init__(delay=due(delay))
+    def __init__(self, due: Due) -> None:
+        super().__init__(delay=text(due))
 
 
 class Throttle(Snooze, name="throttled"):
@@ -63,15 +60,14 @@ class Retry(Outcome, name="failed"):
     """The attempt failed, as after any other exception. `delay` is added to the queue's backoff."""
 
     def __init__(self, error: str, delay: Delay | None = None) -> None:
-        super().__init__(error=error, delay=due(delay))
+        super().__init__(error=error, delay=delay and text(delay))
 
 
 class Again(Outcome, name="again"):
     """The job's next step: run it with another payload. Its attempts start again."""
 
-    def __init__(self, payload: Any, delay: Delay | datetime = "now") -> None:
-        super().__init__(delay=due(delay))
-        self.body |= encode(payload)
+    def __init__(self, payload: Any, due: Due = "now") -> None:
+        super().__init__(delay=text(due), **encode(payload))
 
 
 @dataclass(frozen=True)
@@ -91,9 +87,6 @@ class Job:
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Set when the lease is lost or the worker stops. A coroutine is cancelled; a function should end."""
 
-    def __str__(self) -> str:
-        return f"{self.queue}/{self.key or self.id}"
-
 
 Handler: TypeAlias = Callable[[Job], Outcome | Awaitable[Outcome | None] | None]
 H = TypeVar("H", bound=Handler)
@@ -108,7 +101,7 @@ class _Run:
         if "payload_base64" in data:
             given["payload"] = b64decode(data["payload_base64"])
         self.job, self.lease, self.lost = Job(**given), data["lease"], False
-        self.length = _seconds(now, data["lease_ends"])
+        self.length = (parse_time(data["lease_ends"]) - parse_time(now)).total_seconds()
         self.ends = asked + self.length
         self.loop = asyncio.get_running_loop()
         self.coroutine: asyncio.Future[Outcome | None] | None = None
@@ -116,7 +109,7 @@ class _Run:
     def lose(self, why: str) -> None:
         if not self.lost:
             self.lost = True
-            log.warning("%s: the lease is lost: %s", self.job, why)
+            log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
             self.loop.call_soon_threadsafe(self.cancel)
 
     def cancel(self) -> None:
@@ -128,21 +121,19 @@ class _Run:
 class Worker:
     """Runs the jobs of all queues that have a handler, `concurrency` at once.
 
-    `lease` is how long a job stays claimed if the process dies, by default the queue's setting.
-    `grace` is how many seconds running handlers have at shutdown. `url` and `token` are as for `Client`.
+    A job of a process that died waits for a `lease`. At shutdown, handlers have `grace` seconds to end.
     """
 
     def __init__(
         self, url: str = "", token: str = "", *, concurrency: int = 10, lease: Delay | None = None, grace: float = 25.0
     ) -> None:
-        if not 1 <= concurrency <= 1000:
-            raise ValueError("concurrency is 1 to 1000")
         self._concurrency, self._grace = concurrency, grace
         self._api, self._leases = AsyncClient(url, token, retries=float("inf")), Client(url, token, retries=2)
-        self._claim = {"wait": "20s", "lease": due(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
+        self._claim = {"wait": "20s", "lease": lease and text(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
         self._handlers: dict[str, Handler] = {}
         self._runs: dict[_Run, asyncio.Task[None]] = {}
-        self._stopped, self._ended = asyncio.Event(), threading.Event()
+        self._stopping, self._ended = False, threading.Event()
+        self._claiming: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(concurrency, "dq-jobs")
 
     def handler(self, queue: str) -> Callable[[H], H]:
@@ -157,17 +148,16 @@ class Worker:
 
     def run(self) -> None:
         """Runs jobs until SIGTERM or Ctrl-C."""
-        asyncio.run(self._run_until_signal())
-
-    async def _run_until_signal(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.stop))
-        await self.run_async()
+            signal.signal(number, lambda *_: self.stop())
+        asyncio.run(self.run_async())
 
     def stop(self) -> None:
-        """Makes `run_async` return when the running handlers have ended, or `grace` is over."""
-        self._stopped.set()
+        """Makes `run_async` return when the running handlers have ended, or `grace` is over. Any thread may call it."""
+        self._stopping = True
+        if (claiming := self._claiming) and not claiming.done():
+            loop = claiming.get_loop()  # jobs may be on their way
+            loop.call_soon_threadsafe(lambda: loop.call_later(0.2, claiming.cancel))
 
     async def __aenter__(self) -> Worker:
         self._task = asyncio.create_task(self.run_async())
@@ -180,19 +170,16 @@ class Worker:
     async def run_async(self) -> None:
         """Runs jobs in your event loop, until `stop` or its cancellation. A worker runs once."""
         threading.Thread(target=self._keep_leases, daemon=True).start()
-        claiming = asyncio.create_task(self._claim_jobs())
-        stopped = asyncio.create_task(self._stopped.wait())
+        self._claiming = claiming = asyncio.create_task(self._claim_jobs())
         try:
-            await asyncio.wait({claiming, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({claiming}, timeout=0.2)  # for jobs on their way
-            if claiming.done():
+            await asyncio.wait({claiming})
+            if not claiming.cancelled():
                 claiming.result()
-        except Exception as error:
+        except DqError as error:
             log.error("the worker stops: %s", error)
             raise
         finally:
             claiming.cancel()
-            stopped.cancel()
             for seconds in (self._grace, 1.0):
                 if self._runs:
                     await asyncio.wait(set(self._runs.values()), timeout=seconds)
@@ -203,7 +190,7 @@ class Worker:
             await self._api.close()
 
     async def _claim_jobs(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stopping:
             free = self._concurrency - len(self._runs)
             if not free:
                 await asyncio.wait(set(self._runs.values()), return_when=asyncio.FIRST_COMPLETED)
@@ -227,27 +214,25 @@ class Worker:
             except (DqError, TypeError, ValueError) as error:  # such as a payload that is too large
                 await self._settle(run, Retry(ascii(error)))
         except Exception as error:
-            log.error("%s: the outcome is not stored: %r", run.job, error)
+            log.error("%s/%s: the outcome is not stored: %r", run.job.queue, run.job.id, error)
         finally:
             del self._runs[run]
 
     async def _handle(self, run: _Run) -> Outcome:
-        handler, result = self._handlers[run.job.queue], None
+        job, handler = run.job, self._handlers[run.job.queue]
         if inspect.iscoroutinefunction(handler):
             run.coroutine = asyncio.ensure_future(handler(run.job))
             [result] = await asyncio.gather(run.coroutine, return_exceptions=True)
         else:
             result = await run.loop.run_in_executor(self._threads, _call, handler, run.job)
-        if result is None:
-            return Outcome()
-        if isinstance(result, Outcome):
-            return result
+        if result is None or isinstance(result, Outcome):
+            return result or Outcome()
         if run.job.cancelled.is_set():  # it was told to stop
             return Release()
         if not isinstance(result, BaseException):
-            result = TypeError(f"the handler returned {result!r}, neither None nor an Outcome")
-        log.warning("%s: attempt %s failed", run.job, run.job.attempt, exc_info=result)
-        return Retry("".join(format_exception_only(result)).strip()[:10_000])
+            result = TypeError(f"the handler returned {result!r:.99}, neither None nor an Outcome")
+        log.warning("%s/%s: attempt %s failed", job.queue, job.id, job.attempt, exc_info=result)
+        return Retry(f"{type(result).__name__}: {result}"[:10_000])
 
     async def _settle(self, run: _Run, outcome: Outcome) -> None:
         """Repeats until the server answers or the lease has ended."""
@@ -278,7 +263,7 @@ class Worker:
             return
         for run, result in zip(runs, answer["leases"], strict=True):
             if result["result"] == "renewed":
-                run.ends = sent + _seconds(answer["now"], result["until"])
+                run.ends = sent + (parse_time(result["until"]) - parse_time(answer["now"])).total_seconds()
             else:
                 run.lose(result.get("why") or result["error"]["detail"])
 
@@ -299,7 +284,3 @@ def _call(handler: Handler, job: Job) -> Any:
 def _now() -> float:
     """Seconds, also while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
-
-
-def _seconds(start: str, end: str) -> float:
-    return (parse_time(end) - parse_time(start)).total_seconds()
