@@ -120,7 +120,7 @@ class AsyncClient:
     async def request(
         self, method: str, path: str, body: Any = None, *, key: str = "", repeat: bool = False, timeout: float = 10.0
     ) -> Any:
-        """Any request, such as `request("POST", "/v1/queues/MAIL:pause")`: `repeat` it after a lost answer?"""
+        """Sends any request of the HTTP API. With `repeat`, it is sent again also after a lost answer."""
         options = {"headers": {"idempotency-key": key} if key else {}, "timeout": timeout}
         for failures in itertools.count():
             url = self._urls[0]
@@ -193,7 +193,6 @@ class Client:
 
 
 def text(due: Due) -> str:
-    """A delay or a time as the API writes it."""
     if isinstance(due, timedelta):  # rounded up: a job is never early
         return f"{due.days}d {due.seconds}s {-(-due.microseconds // 1000)}ms"
     return due.isoformat() if isinstance(due, datetime) else due

@@ -84,8 +84,7 @@ class Job:
     due: datetime | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    """Set when the lease is lost or the worker stops. A coroutine is cancelled; a function should end."""
+    cancelled: threading.Event = field(default_factory=threading.Event)  # set if a function should raise an error
 
 
 Handler: TypeAlias = Callable[[Job], Outcome | Awaitable[Outcome | None] | None]
@@ -208,9 +207,8 @@ class Worker:
 
     async def _run(self, run: _Run) -> None:
         try:
-            outcome = await self._handle(run)
             try:
-                await self._settle(run, outcome)
+                await self._settle(run, await self._handle(run))
             except (DqError, TypeError, ValueError) as error:  # such as a payload that is too large
                 await self._settle(run, Retry(ascii(error)))
         except Exception as error:
@@ -282,5 +280,4 @@ def _call(handler: Handler, job: Job) -> Any:
 
 
 def _now() -> float:
-    """Seconds, also while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()  # counts sleep
