@@ -1,0 +1,222 @@
+"""Clients schedule, find and change jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import itertools
+import logging
+import os
+import random
+import time
+from base64 import b64encode
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import httpx
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Delay: TypeAlias = timedelta | str  # such as timedelta(minutes=15) or "15m"
+Due: TypeAlias = Delay | datetime
+log = logging.getLogger("dq_jobs")
+
+
+class DqError(Exception):
+    """A failed request: `kind` is the server's name for it, such as `not-found`, or `unreachable`."""
+
+    def __init__(self, kind: str, detail: str, remedy: str | None = None, status: int | None = None) -> None:
+        super().__init__(f"{detail} ({remedy})" if remedy else detail)
+        self.kind, self.detail, self.remedy, self.status = kind, detail, remedy, status
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """The answer to `schedule`. The call has stored the job only if it is `created` or `replaced`."""
+
+    result: Literal["created", "replaced", "kept", "ended", "already_running"]
+    id: UUID
+    due: datetime
+
+
+class AsyncClient:
+    """Schedules, finds and changes jobs, each named by its key or its id.
+
+    `url` may list several servers of one store: `http://a:7373,http://b:7373`. By default, it is `$DQ_API`.
+    """
+
+    _connect: Any = httpx.AsyncClient
+    _sleep: Any = staticmethod(asyncio.sleep)
+
+    def __init__(self, url: str = "", token: str = "", *, retries: float = 6) -> None:
+        urls = url or os.environ.get("DQ_API") or "http://127.0.0.1:7373"
+        self._urls = [address.strip().rstrip("/") for address in urls.split(",")]
+        token = token or os.environ.get("DQ_TOKEN", "")
+        self._http = self._connect(headers={"authorization": f"Bearer {token}"} if token else {})
+        self._retries = retries
+
+    async def schedule(
+        self,
+        queue: str,
+        payload: Any = None,
+        *,
+        due: Due = "now",
+        key: str | None = None,
+        on_conflict: Literal["keep", "replace", "earliest", "latest"] = "keep",
+        on_running: Literal["refuse", "detach"] = "refuse",
+        group: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_attempts: int | None = None,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+        remember: Delay | None = None,
+    ) -> Scheduled:
+        """Stores a job. The payload is JSON or bytes.
+
+        Only one waiting or running job of a queue has a `key`. All calls with an `idempotency_key` store one job.
+        """
+        if idempotency_key is None:  # for the retries of this call
+            idempotency_key, remember = str(uuid4()), remember or "10m"
+        body = encode(payload) | {"due": text(due), "remember": remember and text(remember)}
+        body |= {"key": key, "on_conflict": on_conflict, "on_running": on_running, "group": group}
+        body |= {"headers": headers or {}, "max_attempts": max_attempts, "content_type": content_type}
+        path = f"/v1/queues/{quote(queue, safe='')}/jobs"
+        answer = await self.request("POST", path, body, key=idempotency_key, repeat=True)
+        return Scheduled(answer["result"], UUID(answer["id"]), parse_time(answer["due"]))
+
+    async def schedule_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[Scheduled]:
+        """Stores jobs one after the other. Each is given by the arguments of `schedule`."""
+        return [await self.schedule(**job) for job in jobs]
+
+    async def cancel(self, queue: str, job: str | UUID) -> bool:
+        """Whether the job will never start. False if it runs, has run, or does not exist."""
+        return await self._change("DELETE", _path(queue, job), None, repeat=False)
+
+    async def reschedule(self, queue: str, job: str | UUID, due: Due) -> bool:
+        """Moves a waiting job. False if it runs, has run, or does not exist."""
+        return await self._change("PATCH", _path(queue, job), {"due": text(due)}, repeat=True)
+
+    async def get(self, queue: str, job: str | UUID) -> dict[str, Any]:
+        """A job's state, times, attempts, last error, headers and payload."""
+        return dict(await self.request("GET", _path(queue, job), repeat=True))
+
+    async def where(self, queue: str, job: str | UUID) -> dict[str, Any]:
+        """A job's past in `events`, and in `now` the `reason` why it waits."""
+        return dict(await self.request("GET", _path(queue, job) + "/timeline", repeat=True))
+
+    async def _change(self, method: str, path: str, body: Any, repeat: bool) -> bool:
+        try:
+            return bool(await self.request(method, path, body, repeat=repeat))
+        except DqError as error:
+            if error.kind in ("not-found", "conflict"):
+                return False
+            raise
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, key: str = "", repeat: bool = False, timeout: float = 10.0
+    ) -> Any:
+        """Sends any request of the HTTP API. With `repeat`, it is sent again also after a lost answer."""
+        options = {"headers": {"idempotency-key": key} if key else {}, "timeout": timeout}
+        for failures in itertools.count():
+            url = self._urls[0]
+            try:
+                return _parse(await _done(self._http.request(method, url + path, json=body, **options)))
+            except httpx.TransportError as cause:
+                error = DqError("unreachable", f"{url}: {cause!r}", "is it the address of `dq serve`?")
+                unchanged = isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
+            except DqError as answer:
+                error, unchanged = answer, answer.status == 503
+            if failures >= self._retries or not (unchanged or (repeat and error.status in (None, 502, 504))):
+                raise error
+            log.warning("%s %s is repeated: %s", method, path, error)
+            self._urls = self._urls[1:] + self._urls[:1]
+            await _done(self._sleep(min(5.0, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _BlockingClient(AsyncClient):
+    _connect, _sleep = httpx.Client, staticmethod(time.sleep)
+
+
+async def _done(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:  # a coroutine that waits for nothing ends with its first step
+            raise AssertionError(method(self._client, *args, **kwargs).send(None))
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    return call
+
+
+class Client:
+    """`AsyncClient` for programs without asyncio. Threads may share it."""
+
+    def __init__(self, url: str = "", token: str = "", *, retries: float = 6) -> None:
+        self._client = _BlockingClient(url, token, retries=retries)
+
+    schedule = _blocking(AsyncClient.schedule)
+    schedule_many = _blocking(AsyncClient.schedule_many)
+    cancel = _blocking(AsyncClient.cancel)
+    reschedule = _blocking(AsyncClient.reschedule)
+    get = _blocking(AsyncClient.get)
+    where = _blocking(AsyncClient.where)
+    request = _blocking(AsyncClient.request)
+
+    def close(self) -> None:
+        self._client._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def text(due: Due) -> str:
+    if isinstance(due, timedelta):  # rounded up: a job is never early
+        return f"{due.days}d {due.seconds}s {-(-due.microseconds // 1000)}ms"
+    return due.isoformat() if isinstance(due, datetime) else due
+
+
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
+
+
+def encode(payload: Any) -> dict[str, Any]:
+    return {"payload_base64": b64encode(payload).decode()} if isinstance(payload, bytes) else {"payload": payload}
+
+
+def _path(queue: str, job: str | UUID) -> str:
+    name = f"{job}" if isinstance(job, UUID) else f"key:{quote(job, safe='')}"
+    return f"/v1/queues/{quote(queue, safe='')}/jobs/{name}"
+
+
+def _parse(response: httpx.Response) -> Any:
+    status = response.status_code
+    try:
+        body: Any = response.json() if response.content else None
+        if response.is_success or (status == 409 and "result" in body):
+            return body
+        raise DqError(body["type"].rpartition(":")[2], body["detail"], body.get("remedy"), status)
+    except (ValueError, KeyError, TypeError, AttributeError):  # not from `dq serve`
+        raise DqError("http", f"{response.url} answered {status}", None, status) from None

@@ -1,0 +1,283 @@
+"""Workers claim due jobs and run their handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
+
+from .client import AsyncClient, Client, Delay, DqError, Due, encode, log, parse_time, text
+
+
+class Outcome(Exception):
+    """What becomes of a job: a handler returns or raises one of the following classes."""
+
+    name = "done"
+
+    def __init_subclass__(cls, name: str) -> None:
+        cls.name = name
+
+    def __init__(self, reason: str | None = None, **fields: Any) -> None:
+        self.body = {"outcome": self.name, "reason": reason, **fields}
+
+
+class Skip(Outcome, name="skipped"):
+    """There was nothing to do."""
+
+
+class Dead(Outcome, name="dead"):
+    """No retry would help."""
+
+
+class Release(Outcome, name="released"):
+    """Hand a cancelled job back. It is due at once, and no attempt is used."""
+
+
+class Snooze(Outcome, name="snoozed"):
+    """Run it again later. No attempt is used."""
+
+    def __init__(self, due: Due) -> None:
+        super().__init__(delay=text(due))
+
+
+class Throttle(Snooze, name="throttled"):
+    """As `Snooze`, and no job of the queue starts before, in any worker."""
+
+
+class Retry(Outcome, name="failed"):
+    """The attempt failed, as after any other exception. `delay` is added to the queue's backoff."""
+
+    def __init__(self, error: str, delay: Delay | None = None) -> None:
+        super().__init__(error=error, delay=delay and text(delay))
+
+
+class Again(Outcome, name="again"):
+    """The job's next step: run it with another payload. Its attempts start again."""
+
+    def __init__(self, payload: Any, due: Due = "now") -> None:
+        super().__init__(delay=text(due), **encode(payload))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a handler gets."""
+
+    queue: str
+    payload: Any = None  # bytes if it is not JSON
+    key: str | None = None
+    id: UUID | None = None
+    attempt: int = 1
+    max_attempts: int = 1
+    token: int = 0  # larger with each delivery: a system that you write to can refuse smaller ones
+    due: datetime | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+    cancelled: threading.Event = field(default_factory=threading.Event)  # set if a function should raise an error
+
+
+Handler: TypeAlias = Callable[[Job], Outcome | Awaitable[Outcome | None] | None]
+H = TypeVar("H", bound=Handler)
+
+
+class _Run:
+    """A claimed job, until it is settled. Its lease `ends` by the clock of `_now`, or a little later."""
+
+    def __init__(self, data: dict[str, Any], now: str, asked: float) -> None:
+        given = {item.name: data[item.name] for item in fields(Job) if item.name in data}
+        given |= {"id": UUID(data["id"]), "token": int(data["token"]), "due": parse_time(data["due"])}
+        if "payload_base64" in data:
+            given["payload"] = b64decode(data["payload_base64"])
+        self.job, self.lease, self.lost = Job(**given), data["lease"], False
+        self.length = (parse_time(data["lease_ends"]) - parse_time(now)).total_seconds()
+        self.ends = asked + self.length
+        self.loop = asyncio.get_running_loop()
+        self.coroutine: asyncio.Future[Outcome | None] | None = None
+
+    def lose(self, why: str) -> None:
+        if not self.lost:
+            self.lost = True
+            log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
+            self.loop.call_soon_threadsafe(self.cancel)
+
+    def cancel(self) -> None:
+        self.job.cancelled.set()
+        if self.coroutine:
+            self.coroutine.cancel()
+
+
+class Worker:
+    """Runs the jobs of all queues that have a handler, `concurrency` at once.
+
+    A job of a process that died waits for a `lease`. At shutdown, handlers have `grace` seconds to end.
+    """
+
+    def __init__(
+        self, url: str = "", token: str = "", *, concurrency: int = 10, lease: Delay | None = None, grace: float = 25.0
+    ) -> None:
+        self._concurrency, self._grace = concurrency, grace
+        self._api, self._leases = AsyncClient(url, token, retries=float("inf")), Client(url, token, retries=2)
+        self._claim = {"wait": "20s", "lease": lease and text(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
+        self._handlers: dict[str, Handler] = {}
+        self._runs: dict[_Run, asyncio.Task[None]] = {}
+        self._stopping, self._ended = False, threading.Event()
+        self._claiming: asyncio.Task[None] | None = None
+        self._threads = ThreadPoolExecutor(concurrency, "dq-jobs")
+
+    def handler(self, queue: str) -> Callable[[H], H]:
+        """Registers a function, which runs in a thread, or a coroutine function for the queue's jobs."""
+
+        def register(handler: H) -> H:
+            if self._handlers.setdefault(queue, handler) is not handler:
+                raise ValueError(f"queue {queue} has another handler")
+            return handler
+
+        return register
+
+    def run(self) -> None:
+        """Runs jobs until SIGTERM or Ctrl-C."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        asyncio.run(self.run_async())
+
+    def stop(self) -> None:
+        """Makes `run_async` return when the running handlers have ended, or `grace` is over. Any thread may call it."""
+        self._stopping = True
+        if (claiming := self._claiming) and not claiming.done():
+            loop = claiming.get_loop()  # jobs may be on their way
+            loop.call_soon_threadsafe(lambda: loop.call_later(0.2, claiming.cancel))
+
+    async def __aenter__(self) -> Worker:
+        self._task = asyncio.create_task(self.run_async())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+        await self._task
+
+    async def run_async(self) -> None:
+        """Runs jobs in your event loop, until `stop` or its cancellation. A worker runs once."""
+        threading.Thread(target=self._keep_leases, daemon=True).start()
+        self._claiming = claiming = asyncio.create_task(self._claim_jobs())
+        try:
+            await asyncio.wait({claiming})
+            if not claiming.cancelled():
+                claiming.result()
+        except DqError as error:
+            log.error("the worker stops: %s", error)
+            raise
+        finally:
+            claiming.cancel()
+            for seconds in (self._grace, 1.0):
+                if self._runs:
+                    await asyncio.wait(set(self._runs.values()), timeout=seconds)
+                for run in self._runs:
+                    run.cancel()
+            self._ended.set()
+            self._threads.shutdown(wait=False)
+            await self._api.close()
+
+    async def _claim_jobs(self) -> None:
+        while not self._stopping:
+            free = self._concurrency - len(self._runs)
+            if not free:
+                await asyncio.wait(set(self._runs.values()), return_when=asyncio.FIRST_COMPLETED)
+                continue
+            body = {**self._claim, "queues": dict.fromkeys(self._handlers, free), "max": free}
+            asked = _now()
+            answer = await self._api.request("POST", "/v1/claims", body, repeat=True, timeout=30.0)
+            runs = [_Run(data, answer["now"], asked) for data in answer["jobs"]] if answer else []
+            # The answer may be old: the process was suspended, or only waited for jobs.
+            if old := [run for run in runs if run.ends - _now() < run.length / 2]:
+                await asyncio.to_thread(self._renew, old)
+            for run in runs:
+                if _is_held(run):
+                    self._runs[run] = asyncio.create_task(self._run(run))
+
+    async def _run(self, run: _Run) -> None:
+        try:
+            try:
+                await self._settle(run, await self._handle(run))
+            except (DqError, TypeError, ValueError) as error:  # such as a payload that is too large
+                await self._settle(run, Retry(ascii(error)))
+        except Exception as error:
+            log.error("%s/%s: the outcome is not stored: %r", run.job.queue, run.job.id, error)
+        finally:
+            del self._runs[run]
+
+    async def _handle(self, run: _Run) -> Outcome:
+        job, handler = run.job, self._handlers[run.job.queue]
+        if inspect.iscoroutinefunction(handler):
+            run.coroutine = asyncio.ensure_future(handler(run.job))
+            [result] = await asyncio.gather(run.coroutine, return_exceptions=True)
+        else:
+            result = await run.loop.run_in_executor(self._threads, _call, handler, run.job)
+        if result is None or isinstance(result, Outcome):
+            return result or Outcome()
+        if run.job.cancelled.is_set():  # it was told to stop
+            return Release()
+        if not isinstance(result, BaseException):
+            result = TypeError(f"the handler returned {result!r:.99}, neither None nor an Outcome")
+        log.warning("%s/%s: attempt %s failed", job.queue, job.id, job.attempt, exc_info=result)
+        return Retry(f"{type(result).__name__}: {result}"[:10_000])
+
+    async def _settle(self, run: _Run, outcome: Outcome) -> None:
+        """Repeats until the server answers or the lease has ended."""
+        if not _is_held(run):
+            return
+        body = {"results": [{"lease": run.lease, **outcome.body}]}
+        request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
+        [result] = (await asyncio.wait_for(request, run.ends - _now()))["results"]
+        if result["result"] == "lost":
+            run.lose(result["why"])
+        elif result["result"] == "refused":
+            raise DqError("refused", result["error"]["detail"])
+
+    def _keep_leases(self) -> None:
+        """Runs in a thread of its own, so that a handler may block the event loop."""
+        while not self._ended.wait(0.2):
+            runs = [run for run in list(self._runs) if _is_held(run)]
+            if any(run.ends - _now() < run.length * 2 / 3 for run in runs):
+                self._renew(runs)
+        self._leases.close()
+
+    def _renew(self, runs: list[_Run]) -> None:
+        body, sent = {"leases": [run.lease for run in runs]}, _now()
+        try:
+            answer = self._leases.request("POST", "/v1/leases:renew", body, repeat=True, timeout=3.0)
+        except DqError as error:
+            log.warning("leases are not renewed: %s", error)
+            return
+        for run, result in zip(runs, answer["leases"], strict=True):
+            if result["result"] == "renewed":
+                run.ends = sent + (parse_time(result["until"]) - parse_time(answer["now"])).total_seconds()
+            else:
+                run.lose(result.get("why") or result["error"]["detail"])
+
+
+def _is_held(run: _Run) -> bool:
+    if run.ends <= _now():
+        run.lose("expired")
+    return not run.lost
+
+
+def _call(handler: Handler, job: Job) -> Any:
+    try:
+        return handler(job)
+    except (Exception, SystemExit) as error:  # a future cannot hold a StopIteration
+        return error
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()  # counts sleep
