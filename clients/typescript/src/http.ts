@@ -1,0 +1,132 @@
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Where `dq serve` is, and who asks. */
+export interface ConnectionOptions {
+  /** The address, or several that serve one store; by default `DQ_API`, or this machine's. */
+  url?: string | string[];
+  /** By default `DQ_TOKEN`. */
+  token?: string;
+  /** Called before a request is repeated. */
+  onRetry?: (error: DqError) => void;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal;
+  /** For how many milliseconds the call is repeated while the server is away; default 10,000. */
+  retryFor?: number;
+}
+
+/** Why a request failed. */
+export class DqError extends Error {
+  override readonly name = "DqError";
+  /** Such as `not found`, `conflict`, `invalid input`, `forbidden` or `unavailable`. */
+  readonly kind: string;
+  /** What to do about it, if the server knows. */
+  readonly remedy?: string;
+
+  constructor(kind: string, message: string, remedy?: string, cause?: unknown) {
+    super(message, { cause });
+    this.kind = kind;
+    this.remedy = remedy;
+  }
+
+  /** Whether the same request may succeed later. */
+  get isTemporary(): boolean {
+    return this.kind === "unavailable" || this.kind === "outcome unknown";
+  }
+}
+
+interface Call extends CallOptions {
+  body?: unknown;
+  headers?: Record<string, string>;
+  /** For how many milliseconds to wait for an answer. */
+  timeout?: number;
+}
+
+export class Http {
+  readonly #urls: string[];
+  readonly #headers: Record<string, string>;
+  readonly #onRetry?: (error: DqError) => void;
+  #current = 0;
+
+  constructor({ url, token = process.env.DQ_TOKEN, onRetry }: ConnectionOptions) {
+    const urls = [url ?? process.env.DQ_API ?? "http://127.0.0.1:7373"].flat();
+    this.#urls = urls.map((url) => new URL(url).href.replace(/\/$/, ""));
+    this.#headers = { "content-type": "application/json" };
+    if (token) this.#headers.authorization = `Bearer ${token}`;
+    this.#onRetry = onRetry;
+  }
+
+  /** Sends a request; while the server is away, again and again, to each address in turn. */
+  async send(method: string, path: string, { body, retryFor = 10_000, ...call }: Call = {}) {
+    const text = body === undefined ? undefined : JSON.stringify(body);
+    const end = performance.now() + retryFor;
+    for (let backoff = 100; ; backoff = Math.min(2 * backoff, 5_000)) {
+      try {
+        return await this.#sendOnce(method, path, text, call);
+      } catch (error) {
+        const pause = backoff * (0.5 + Math.random() / 2);
+        const isTemporary = error instanceof DqError && error.isTemporary;
+        if (!isTemporary || performance.now() + pause > end) throw error;
+        this.#onRetry?.(error);
+        this.#current = (this.#current + 1) % this.#urls.length;
+        await sleep(pause, undefined, { signal: call.signal });
+      }
+    }
+  }
+
+  async #sendOnce(method: string, path: string, body: string | undefined, call: Call) {
+    const { signal, timeout = 10_000 } = call;
+    signal?.throwIfAborted();
+    // Not AbortSignal.any with AbortSignal.timeout: Node.js 20 forgets such timeouts.
+    const controller = new AbortController();
+    const abort = () => controller.abort(signal?.reason);
+    const timer = setTimeout(() => controller.abort(new Error("timeout")), timeout);
+    signal?.addEventListener("abort", abort);
+    const url = this.#urls[this.#current] + path;
+    const headers = { ...this.#headers, ...call.headers };
+    try {
+      const response = await fetch(url, { method, headers, body, signal: controller.signal });
+      return answer(response, await response.text());
+    } catch (error) {
+      if (signal?.aborted || error instanceof DqError) throw error;
+      const message = `no answer from ${url}: ${describe(error)}`;
+      throw new DqError("unavailable", message, undefined, error);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+}
+
+const PROXY_ERRORS = new Map([
+  [502, "unavailable"],
+  [503, "unavailable"],
+  [504, "outcome unknown"],
+]);
+
+function answer({ status, ok, headers, url }: Response, text: string): any {
+  if (status === 204) return undefined;
+  const json = headers.get("content-type")?.includes("json") ? JSON.parse(text) : undefined;
+  // If a job with the key is running, the status is 409, but the answer is no problem.
+  if (json && (ok || json.result)) return camelCase(json);
+  const kind = PROXY_ERRORS.get(status) ?? json?.title ?? "unexpected answer";
+  throw new DqError(kind, json?.detail ?? `${url} has answered ${status}`, json?.remedy);
+}
+
+/** Renames fields such as `max_attempts`. Payloads and headers stay as they are. */
+function camelCase(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(camelCase);
+  if (typeof value !== "object" || value === null) return value;
+  const fields = Object.entries(value).map(([name, field]) => [
+    name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()),
+    name === "payload" || name === "headers" ? field : camelCase(field),
+  ]);
+  return Object.fromEntries(fields);
+}
+
+/** Returns the error's text with its causes, since `fetch` says why only there. */
+export function describe(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause === undefined ? String(error) : `${error}: ${describe(cause)}`;
+}
