@@ -1,13 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Where `dq serve` is, and who asks. */
 export interface ConnectionOptions {
   /** The address, or several that serve one store; by default `DQ_API`, or this machine's. */
   url?: string | string[];
   /** By default `DQ_TOKEN`. */
   token?: string;
-  /** Called before a request is repeated. */
-  onRetry?: (error: DqError) => void;
 }
 
 export interface CallOptions {
@@ -16,12 +13,12 @@ export interface CallOptions {
   retryFor?: number;
 }
 
-/** Why a request failed. */
+type Call = CallOptions & { body?: unknown; headers?: Record<string, string>; timeout?: number };
+
+/** Why a request failed, and what to do about it, if the server knows. */
 export class DqError extends Error {
-  override readonly name = "DqError";
   /** Such as `not found`, `conflict`, `invalid input`, `forbidden` or `unavailable`. */
   readonly kind: string;
-  /** What to do about it, if the server knows. */
   readonly remedy?: string;
 
   constructor(kind: string, message: string, remedy?: string, cause?: unknown) {
@@ -29,19 +26,9 @@ export class DqError extends Error {
     this.kind = kind;
     this.remedy = remedy;
   }
-
-  /** Whether the same request may succeed later. */
-  get isTemporary(): boolean {
-    return this.kind === "unavailable" || this.kind === "outcome unknown";
-  }
 }
 
-interface Call extends CallOptions {
-  body?: unknown;
-  headers?: Record<string, string>;
-  /** For how many milliseconds to wait for an answer. */
-  timeout?: number;
-}
+const TEMPORARY = ["unavailable", "closed", "outcome unknown"];
 
 export class Http {
   readonly #urls: string[];
@@ -49,8 +36,9 @@ export class Http {
   readonly #onRetry?: (error: DqError) => void;
   #current = 0;
 
-  constructor({ url, token = process.env.DQ_TOKEN, onRetry }: ConnectionOptions) {
-    const urls = [url ?? process.env.DQ_API ?? "http://127.0.0.1:7373"].flat();
+  constructor(options: ConnectionOptions, onRetry?: (error: DqError) => void) {
+    const { url = process.env.DQ_API, token = process.env.DQ_TOKEN } = options;
+    const urls = [url ?? "http://127.0.0.1:7373"].flat();
     this.#urls = urls.map((url) => new URL(url).href.replace(/\/$/, ""));
     this.#headers = { "content-type": "application/json" };
     if (token) this.#headers.authorization = `Bearer ${token}`;
@@ -58,15 +46,14 @@ export class Http {
   }
 
   /** Sends a request; while the server is away, again and again, to each address in turn. */
-  async send(method: string, path: string, { body, retryFor = 10_000, ...call }: Call = {}) {
-    const text = body === undefined ? undefined : JSON.stringify(body);
-    const end = performance.now() + retryFor;
+  async send(method: string, path: string, call: Call = {}): Promise<any> {
+    const end = performance.now() + (call.retryFor ?? 10_000);
     for (let backoff = 100; ; backoff = Math.min(2 * backoff, 5_000)) {
       try {
-        return await this.#sendOnce(method, path, text, call);
+        return await this.#sendOnce(method, path, call);
       } catch (error) {
         const pause = backoff * (0.5 + Math.random() / 2);
-        const isTemporary = error instanceof DqError && error.isTemporary;
+        const isTemporary = error instanceof DqError && TEMPORARY.includes(error.kind);
         if (!isTemporary || performance.now() + pause > end) throw error;
         this.#onRetry?.(error);
         this.#current = (this.#current + 1) % this.#urls.length;
@@ -75,8 +62,7 @@ export class Http {
     }
   }
 
-  async #sendOnce(method: string, path: string, body: string | undefined, call: Call) {
-    const { signal, timeout = 10_000 } = call;
+  async #sendOnce(method: string, path: string, { signal, timeout = 10_000, ...call }: Call) {
     signal?.throwIfAborted();
     // Not AbortSignal.any with AbortSignal.timeout: Node.js 20 forgets such timeouts.
     const controller = new AbortController();
@@ -85,6 +71,7 @@ export class Http {
     signal?.addEventListener("abort", abort);
     const url = this.#urls[this.#current] + path;
     const headers = { ...this.#headers, ...call.headers };
+    const body = JSON.stringify(call.body);
     try {
       const response = await fetch(url, { method, headers, body, signal: controller.signal });
       return answer(response, await response.text());
@@ -99,18 +86,13 @@ export class Http {
   }
 }
 
-const PROXY_ERRORS = new Map([
-  [502, "unavailable"],
-  [503, "unavailable"],
-  [504, "outcome unknown"],
-]);
-
-function answer({ status, ok, headers, url }: Response, text: string): any {
+function answer({ status, ok, headers, url }: Response, text: string): unknown {
   if (status === 204) return undefined;
   const json = headers.get("content-type")?.includes("json") ? JSON.parse(text) : undefined;
   // If a job with the key is running, the status is 409, but the answer is no problem.
   if (json && (ok || json.result)) return camelCase(json);
-  const kind = PROXY_ERRORS.get(status) ?? json?.title ?? "unexpected answer";
+  const kind =
+    json?.title ?? (status >= 502 && status <= 504 ? "unavailable" : "unexpected answer");
   throw new DqError(kind, json?.detail ?? `${url} has answered ${status}`, json?.remedy);
 }
 
@@ -125,8 +107,7 @@ function camelCase(value: unknown): unknown {
   return Object.fromEntries(fields);
 }
 
-/** Returns the error's text with its causes, since `fetch` says why only there. */
-export function describe(error: unknown): string {
-  const cause = error instanceof Error ? error.cause : undefined;
-  return cause === undefined ? String(error) : `${error}: ${describe(cause)}`;
+/** Returns the error's text with its causes: `fetch` says why only there. */
+export function describe(error: any): string {
+  return error?.cause ? `${error}: ${describe(error.cause)}` : String(error);
 }

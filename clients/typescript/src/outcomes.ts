@@ -1,4 +1,3 @@
-import { Buffer } from "node:buffer";
 import { describe } from "./http.ts";
 
 /** Milliseconds, or a text such as `"15m"`, `"1h 30m"` or `"2d"`. */
@@ -16,20 +15,15 @@ export class Outcome extends Error {
 
 /** There is nothing to do: the job ends. */
 export const skip = (reason?: string) => new Outcome("skipped", { reason });
-
 /** The job is dead: no retry. */
 export const dead = (reason?: string) => new Outcome("dead", { reason });
-
 /** The job runs again later, and no attempt is used. */
 export const snooze = (until: Duration | Date) => new Outcome("snoozed", { delay: due(until) });
-
 /** As `snooze`, and no other job of the queue starts before then, in any process. */
 export const throttle = (until: Duration | Date) => new Outcome("throttled", { delay: due(until) });
-
 /** The job's next step, with another payload. Attempts start again. */
 export const again = (payload: unknown, next: Duration | Date = "now") =>
-  new Outcome("again", { ...encode(payload), delay: due(next) });
-
+  new Outcome("again", { payload, delay: due(next) });
 /** The attempt failed. The retry waits for the delay, if any, and the queue's backoff. */
 export const fail = (error: unknown, delay?: Duration) =>
   new Outcome("failed", { error: describe(error), delay: due(delay) });
@@ -37,10 +31,4 @@ export const fail = (error: unknown, delay?: Duration) =>
 export function due(value: Duration | Date | undefined): string | undefined {
   if (value instanceof Date) return value.toISOString();
   return typeof value === "number" ? `${Math.round(value)}ms` : value;
-}
-
-/** Bytes go as Base64, everything else as JSON. */
-export function encode(payload: unknown): Record<string, unknown> {
-  if (!(payload instanceof Uint8Array)) return { payload: payload ?? null };
-  return { payload_base64: Buffer.from(payload).toString("base64") };
 }

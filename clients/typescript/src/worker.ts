@@ -1,140 +1,172 @@
-import { Buffer } from "node:buffer";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ConnectionOptions, DqError, Http, describe } from "./http.ts";
-import { type Duration, Outcome, due, fail } from "./outcomes.ts";
+import { type ConnectionOptions, Http, describe } from "./http.ts";
+import { Outcome, fail } from "./outcomes.ts";
 
 export interface WorkerOptions extends ConnectionOptions {
-  /** How many handlers run at once, from 1 to 1,000; 10 by default. */
+  /** How many handlers run at once, up to 1,000; default 10. */
   concurrency?: number;
-  /** How long a job stays with this worker if it hangs; by default, the queue's setting. */
-  lease?: Duration;
-  /** For how many milliseconds handlers may run on at a shutdown; 25,000 by default. */
+  /** After how many milliseconds without a sign of life a job runs elsewhere; default 30,000. */
+  lease?: number;
+  /** For how many milliseconds handlers may run on at a shutdown; default 25,000. */
   grace?: number;
-  /** For operators; by default, host name and process id. */
+  /** The name that operators see; by default, host and process id. */
   name?: string;
-  log?: Pick<Console, "warn" | "error">;
+  /** Called when something goes wrong; default `console.warn`. */
+  warn?: (message: string) => void;
 }
 
-/** A job that this worker runs. */
 export interface Job<Payload = unknown> {
   queue: string;
   id: string;
   key?: string;
-  /** A `Uint8Array`, unless it is JSON. */
   payload: Payload;
-  contentType: string;
+  /** In place of `payload` if that is not JSON. */
+  payloadBase64?: string;
   headers: Record<string, string>;
   due: string;
-  /** From 1; equal to `maxAttempts` in the last attempt. */
   attempt: number;
   maxAttempts: number;
-  deliveries: number;
   step: number;
-  /** A decimal number, larger in each delivery. Let your database refuse smaller ones. */
+  /** A number that grows with each delivery: let your database refuse smaller ones. */
   token: string;
-  /** Aborted when the lease is lost, and when a shutdown's grace is over. Stop then. */
+  /** Aborted when the lease is lost, and when a shutdown's grace is over. */
   signal: AbortSignal;
 }
 
-export type Handler<Payload> = (job: Job<Payload>) => unknown;
-
-interface Run {
-  job: Job<any>;
-  lease: string;
-  /** The lease's length in milliseconds. */
-  length: number;
-  /** By this process's clock, counted from before the request: the lease is not shorter. */
-  expires: number;
-  renewAt: number;
-  controller: AbortController;
-  state: "running" | "lost" | "settling";
-}
+/** `expires` is by this process's clock, counted from the request: never too late. */
+type Run = { job: Job<any> & { lease: string }; controller: AbortController; expires: number };
 
 /** Claims due jobs, and runs their handlers. */
 export class Worker {
   readonly #http: Http;
   readonly #options;
-  readonly #handlers = new Map<string, { handler: Handler<any>; concurrency: number }>();
-  readonly #runs = new Set<Run>();
-  #results: { run: Run; result: Record<string, unknown>; size: number }[] = [];
-  #isSettling = false;
+  readonly #handlers = new Map<string, (job: Job<any>) => unknown>();
+  readonly #leased = new Set<Run>();
+  /** With the handlers that have lost their lease: they use a slot until they end. */
+  readonly #working = new Set<Promise<void>>();
   #isStopping = false;
-  #renewal?: NodeJS.Timeout;
   #wake = () => {};
 
   constructor(options: WorkerOptions = {}) {
-    const { concurrency = 10, grace = 25_000, name = `${hostname()}-${process.pid}` } = options;
-    const { log = console, lease } = options;
-    if (!(concurrency >= 1 && concurrency <= 1_000))
-      throw new RangeError(`concurrency is ${concurrency}, not from 1 to 1,000`);
-    const onRetry = options.onRetry ?? ((error) => log.warn(`dq: ${error.message}; trying again`));
-    this.#options = { concurrency, grace, name, lease: due(lease), log };
-    this.#http = new Http({ ...options, onRetry });
+    const { concurrency = 10, lease = 30_000, grace = 25_000 } = options;
+    const { name = `${hostname()}-${process.pid}`, warn = console.warn } = options;
+    this.#options = { concurrency, lease, grace, name, warn };
+    this.#http = new Http(options, (error) => warn(`dq: ${error.message}; trying again`));
   }
 
-  /** Sets a queue's handler. An error that it throws is a failed attempt. */
-  handle<Payload>(
-    queue: string,
-    handler: Handler<Payload>,
-    options: { concurrency?: number } = {},
-  ) {
-    if (this.#handlers.has(queue)) throw new Error(`queue ${queue} has a handler already`);
-    this.#handlers.set(queue, { handler, concurrency: options.concurrency ?? Infinity });
+  /** Sets the queue's handler. An error that it throws is a failed attempt. */
+  handle<Payload>(queue: string, handler: (job: Job<Payload>) => unknown): this {
+    this.#handlers.set(queue, handler);
     return this;
   }
 
-  /** Works until the signal, by default SIGTERM or Ctrl-C; returns after the handlers' end. */
-  async run(signal: AbortSignal = shutdownSignal()): Promise<void> {
-    const wake = () => this.#wake();
-    signal.addEventListener("abort", wake);
+  /** Works until the signal, by default SIGTERM or Ctrl-C, and then until the handlers end. */
+  async run(signal = shutdownSignal()): Promise<void> {
+    const renewal = setInterval(() => this.#renew([...this.#leased]), this.#options.lease / 3);
+    signal.addEventListener("abort", () => this.#wake(), { once: true });
     try {
       while (!signal.aborted) await this.#claim(signal);
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
-      signal.removeEventListener("abort", wake);
       await this.#drain();
+      clearInterval(renewal);
     }
   }
 
   async #claim(signal: AbortSignal): Promise<void> {
-    const max = this.#options.concurrency - this.#runs.size;
-    const queues: Record<string, number> = {};
-    for (const [queue, { concurrency }] of this.#handlers) {
-      const running = [...this.#runs].filter((run) => run.job.queue === queue).length;
-      const free = Math.min(concurrency - running, max);
-      if (free > 0) queues[queue] = free;
-    }
-    if (Object.keys(queues).length === 0) return this.#changed();
-    const { lease, name: worker } = this.#options;
-    const body = { queues, max, wait: "20s", lease, worker };
+    const { concurrency, lease, name: worker } = this.#options;
+    const max = concurrency - this.#working.size;
+    if (max <= 0) return new Promise((resolve) => (this.#wake = resolve));
+    const queues = Object.fromEntries([...this.#handlers.keys()].map((queue) => [queue, max]));
+    const body = { queues, max, wait: "20s", lease: `${lease}ms`, worker };
     const asked = performance.now();
-    // While the request is repeated, `asked` is too early, which is safe.
-    const claimed = await this.#http.send("POST", "/v1/claims", {
-      body,
-      signal,
-      timeout: 30_000,
-      retryFor: Infinity,
+    const call = { body, signal, timeout: 30_000, retryFor: Infinity };
+    const claimed = await this.#http.send("POST", "/v1/claims", call);
+    const runs: Run[] = (claimed?.jobs ?? []).map((job: Run["job"]) => {
+      const controller = new AbortController();
+      job.signal = controller.signal;
+      return { job, expires: asked + lease, controller };
     });
-    if (claimed) await this.#start(claimed.jobs, claimed.now, asked);
+    for (const run of runs) this.#leased.add(run);
+    // If this process was suspended meanwhile, the jobs may run elsewhere.
+    if (performance.now() - asked > lease / 2) await this.#renew(runs);
+    for (const run of runs.filter((run) => this.#leased.has(run))) {
+      const work = this.#work(run);
+      this.#working.add(work);
+      void work.then(() => this.#working.delete(work) && this.#wake());
+    }
   }
 
-  async #start(jobs: any[], now: string, asked: number): Promise<void> {
-    const answered = performance.now();
-    const runs = jobs.map(({ lease, leaseEnds, payloadBase64, ...job }): Run => {
-      const length = Date.parse(leaseEnds) - Date.parse(now);
-      const controller = new AbortController();
-      if (payloadBase64 !== undefined) job.payload = Buffer.from(payloadBase64, "base64");
-      job.signal = controller.signal;
-      const [expires, renewAt] = [asked + length, answered + length / 3];
-      return { job, lease, length, expires, renewAt, controller, state: "running" };
-    });
-    for (const run of runs) this.#runs.add(run);
-    // This process may have been suspended: are the jobs still its own?
-    const old = runs.filter((run) => answered - asked > run.length / 2);
-    if (old.length > 0) await this.#renew(old);
-    for (const run of runs) void this.#work(run);
-    this.#renewLater();
+  async #work(run: Run): Promise<void> {
+    try {
+      const value = await this.#handlers.get(run.job.queue)!(run.job);
+      await this.#settle(run, value instanceof Outcome ? value : new Outcome("done"));
+    } catch (error) {
+      const failed = this.#isStopping ? new Outcome("released") : fail(error);
+      await this.#settle(run, error instanceof Outcome ? error : failed);
+    }
   }
+
+  /** Reports the outcome, again and again until it is answered or the lease has expired. */
+  async #settle(run: Run, outcome: Outcome): Promise<void> {
+    if (!this.#leased.delete(run)) return;
+    const { id, lease } = run.job;
+    const body = { results: [{ lease, ...outcome.fields }] };
+    try {
+      const retryFor = run.expires - performance.now();
+      const answer = await this.#http.send("POST", "/v1/leases:settle", { body, retryFor });
+      const { result, why, error } = answer.results[0];
+      if (result === "refused" && outcome.message !== "failed") {
+        this.#leased.add(run); // For example, the delay is wrong.
+        await this.#settle(run, fail(error.detail));
+      } else if (result !== "settled") throw new Error(why ?? error.detail);
+    } catch (error) {
+      this.#options.warn(`dq: job ${id} is not ${outcome.message}: ${describe(error)}`);
+    }
+  }
+
+  /** Renews leases, and cancels the handlers that have lost theirs. */
+  async #renew(runs: Run[]): Promise<void> {
+    const { lease, warn } = this.#options;
+    const sent = performance.now();
+    const body = { leases: runs.map((run) => run.job.lease) };
+    const call = { body, timeout: lease / 6, retryFor: lease / 6 };
+    try {
+      const answer = runs.length > 0 && (await this.#http.send("POST", "/v1/leases:renew", call));
+      for (const [i, run] of runs.entries()) {
+        const { result, why, error } = answer.leases[i];
+        if (result === "renewed") run.expires = sent + lease;
+        else this.#lose(run, why ?? error.detail);
+      }
+    } catch (error) {
+      warn(`dq: leases were not renewed: ${describe(error)}`);
+    }
+    for (const run of runs) if (run.expires < performance.now()) this.#lose(run, "expired");
+  }
+
+  #lose(run: Run, why: string): void {
+    if (!this.#leased.delete(run)) return;
+    this.#options.warn(`dq: job ${run.job.id} has lost its lease: ${why}`);
+    run.controller.abort(new Error(`lost lease: ${why}`));
+  }
+
+  /** Lets handlers end, cancels them, and hands back the jobs of all that do not stop. */
+  async #drain(): Promise<void> {
+    const ended = Promise.all(this.#working);
+    await Promise.race([ended, sleep(this.#options.grace, undefined, { ref: false })]);
+    this.#isStopping = true;
+    for (const run of this.#leased) run.controller.abort(new Error("the worker stops"));
+    await Promise.race([ended, sleep(1_000, undefined, { ref: false })]);
+    const released = new Outcome("released");
+    await Promise.all([...this.#leased].map((run) => this.#settle(run, released)));
+  }
+}
+
+/** Aborts at SIGTERM and Ctrl-C. The second one ends the process at once. */
+export function shutdownSignal(): AbortSignal {
+  const controller = new AbortController();
+  for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => controller.abort());
+  return controller.signal;
 }
