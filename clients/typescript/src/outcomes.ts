@@ -10,6 +10,7 @@ export class Outcome extends Error {
   constructor(outcome: string, fields: Record<string, unknown> = {}) {
     super(outcome);
     this.fields = { outcome, ...fields };
+    JSON.stringify(fields); // Fails here, in the handler, if the payload is no JSON.
   }
 }
 

@@ -27,6 +27,7 @@ export interface Job<Payload = unknown> {
   due: string;
   attempt: number;
   maxAttempts: number;
+  deliveries: number;
   step: number;
   /** A number that grows with each delivery: let your database refuse smaller ones. */
   token: string;
