@@ -1,10 +1,9 @@
 import { type CallOptions, type ConnectionOptions, Http } from "./http.ts";
 import { type Duration, due } from "./outcomes.ts";
 
-/** A job by its id or its key. */
 export type JobRef = string | { key: string };
 
-/** When a job is due: after a delay, at a time, or at once. */
+/** After a delay, at a time, or at once. */
 export type When = { delay?: Duration; at?: never } | { delay?: never; at: Date | string };
 
 export interface Policies extends CallOptions {
@@ -16,9 +15,8 @@ export interface Policies extends CallOptions {
   group?: string;
   headers?: Record<string, string>;
   maxAttempts?: number;
-  /** Calls with the same one store one job. */
+  /** Calls with the same one store one job, until `remember` (a day) after the job's end. */
   idempotencyKey?: string;
-  /** How long the idempotency key is known after the job's end; a day by default. */
   remember?: Duration;
 }
 
@@ -35,17 +33,15 @@ export interface JobDetail {
   state: "scheduled" | "ready" | "running" | "dead" | "ended";
   due: string;
   attempts: number;
-  lastError: string | null;
+  last_error: string | null;
   worker: string | null;
   dead: { kind: string; message: string; at: string } | null;
   ended: { ending: string; reason: string | null; at: string } | null;
 }
 
-/** What has happened to a job, and why it does not run now (`null` if it has ended). */
-export interface Timeline {
-  events: { event: string; at: string | null; [field: string]: unknown }[];
-  now: { reason: string; [field: string]: unknown } | null;
-}
+/** What has happened to a job, and why it does not run now: `null` if it has ended. */
+export type Timeline = { events: Fact<"event">[]; now: Fact<"reason"> | null };
+export type Fact<Name extends string> = Record<Name, string> & Record<string, unknown>;
 
 /** Schedules, changes and shows jobs. */
 export class Client {
@@ -62,16 +58,15 @@ export class Client {
     const body = { payload: payload ?? null, due: due(at ?? delay), remember: due(remember) };
     for (const [name, value] of Object.entries(policies))
       Object.assign(body, { [name.replace(/[A-Z]/g, "_$&").toLowerCase()]: value });
-    return this.#http.send("POST", path(queue), { body, headers, signal, retryFor });
+    const call = { body, headers, signal, retryFor };
+    return this.#http.send("POST", `/v1/queues/${encodeURIComponent(queue)}/jobs`, call);
   }
 
   /** Schedules jobs, 20 at a time. To repeat it after an error, give idempotency keys. */
   async scheduleMany(queue: string, jobs: (When & Policies & { payload: unknown })[]) {
     const scheduled: Scheduled[] = [];
     for (let i = 0; i < jobs.length; i += 20) {
-      const calls = jobs
-        .slice(i, i + 20)
-        .map(({ payload, ...job }) => this.schedule(queue, payload, job));
+      const calls = jobs.slice(i, i + 20).map((job) => this.schedule(queue, job.payload, job));
       scheduled.push(...(await Promise.all(calls)));
     }
     return scheduled;
@@ -96,8 +91,7 @@ export class Client {
   }
 }
 
-function path(queue: string, job?: JobRef): string {
-  const jobs = `/v1/queues/${encodeURIComponent(queue)}/jobs`;
-  if (job === undefined) return jobs;
-  return `${jobs}/${encodeURIComponent(typeof job === "string" ? job : `key:${job.key}`)}`;
+function path(queue: string, job: JobRef): string {
+  const target = typeof job === "string" ? job : `key:${job.key}`;
+  return `/v1/queues/${encodeURIComponent(queue)}/jobs/${encodeURIComponent(target)}`;
 }

@@ -1,9 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 export interface ConnectionOptions {
-  /** The address, or several that serve one store; by default `DQ_API`, or this machine's. */
+  /** The address, or several that serve one store; by default, `DQ_API` and `DQ_TOKEN` count. */
   url?: string | string[];
-  /** By default `DQ_TOKEN`. */
   token?: string;
 }
 
@@ -21,20 +20,19 @@ export class DqError extends Error {
   readonly kind: string;
   readonly remedy?: string;
 
-  constructor(kind: string, message: string, remedy?: string, cause?: unknown) {
-    super(message, { cause });
+  constructor(kind: string, message: string, remedy?: string) {
+    super(message);
     this.kind = kind;
     this.remedy = remedy;
   }
 }
 
-const TEMPORARY = ["unavailable", "closed", "outcome unknown"];
+const TEMPORARY = /^(unavailable|closed|outcome unknown)$/;
 
 export class Http {
   readonly #urls: string[];
   readonly #headers: Record<string, string>;
   readonly #onRetry?: (error: DqError) => void;
-  #current = 0;
 
   constructor(options: ConnectionOptions, onRetry?: (error: DqError) => void) {
     const { url = process.env.DQ_API, token = process.env.DQ_TOKEN } = options;
@@ -53,10 +51,10 @@ export class Http {
         return await this.#sendOnce(method, path, call);
       } catch (error) {
         const pause = backoff * (0.5 + Math.random() / 2);
-        const isTemporary = error instanceof DqError && TEMPORARY.includes(error.kind);
+        const isTemporary = error instanceof DqError && TEMPORARY.test(error.kind);
         if (!isTemporary || performance.now() + pause > end) throw error;
         this.#onRetry?.(error);
-        this.#current = (this.#current + 1) % this.#urls.length;
+        this.#urls.push(this.#urls.shift()!);
         await sleep(pause, undefined, { signal: call.signal });
       }
     }
@@ -69,7 +67,7 @@ export class Http {
     const abort = () => controller.abort(signal?.reason);
     const timer = setTimeout(() => controller.abort(new Error("timeout")), timeout);
     signal?.addEventListener("abort", abort);
-    const url = this.#urls[this.#current] + path;
+    const url = this.#urls[0] + path;
     const headers = { ...this.#headers, ...call.headers };
     const body = JSON.stringify(call.body);
     try {
@@ -77,8 +75,7 @@ export class Http {
       return answer(response, await response.text());
     } catch (error) {
       if (signal?.aborted || error instanceof DqError) throw error;
-      const message = `no answer from ${url}: ${describe(error)}`;
-      throw new DqError("unavailable", message, undefined, error);
+      throw new DqError("unavailable", `no answer from ${url}: ${describe(error)}`);
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
@@ -87,24 +84,12 @@ export class Http {
 }
 
 function answer({ status, ok, headers, url }: Response, text: string): unknown {
-  if (status === 204) return undefined;
   const json = headers.get("content-type")?.includes("json") ? JSON.parse(text) : undefined;
   // If a job with the key is running, the status is 409, but the answer is no problem.
-  if (json && (ok || json.result)) return camelCase(json);
+  if (status === 204 || (json && (ok || json.result))) return json;
   const kind =
     json?.title ?? (status >= 502 && status <= 504 ? "unavailable" : "unexpected answer");
   throw new DqError(kind, json?.detail ?? `${url} has answered ${status}`, json?.remedy);
-}
-
-/** Renames fields such as `max_attempts`. Payloads and headers stay as they are. */
-function camelCase(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(camelCase);
-  if (typeof value !== "object" || value === null) return value;
-  const fields = Object.entries(value).map(([name, field]) => [
-    name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()),
-    name === "payload" || name === "headers" ? field : camelCase(field),
-  ]);
-  return Object.fromEntries(fields);
 }
 
 /** Returns the error's text with its causes: `fetch` says why only there. */

@@ -12,7 +12,6 @@ export interface WorkerOptions extends ConnectionOptions {
   grace?: number;
   /** The name that operators see; by default, host and process id. */
   name?: string;
-  /** Called when something goes wrong; default `console.warn`. */
   warn?: (message: string) => void;
 }
 
@@ -46,7 +45,6 @@ export class Worker {
   readonly #leased = new Set<Run>();
   /** With the handlers that have lost their lease: they use a slot until they end. */
   readonly #working = new Set<Promise<void>>();
-  #isStopping = false;
   #wake = () => {};
 
   constructor(options: WorkerOptions = {}) {
@@ -71,7 +69,12 @@ export class Worker {
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
-      await this.#drain();
+      const ended = Promise.all(this.#working);
+      await Promise.race([ended, sleep(this.#options.grace, undefined, { ref: false })]);
+      for (const { controller } of this.#leased) controller.abort(new Error("the worker stops"));
+      await Promise.race([ended, sleep(1_000, undefined, { ref: false })]);
+      const released = new Outcome("released");
+      await Promise.all([...this.#leased].map((run) => this.#settle(run, released)));
       clearInterval(renewal);
     }
   }
@@ -85,9 +88,10 @@ export class Worker {
     const asked = performance.now();
     const call = { body, signal, timeout: 30_000, retryFor: Infinity };
     const claimed = await this.#http.send("POST", "/v1/claims", call);
-    const runs: Run[] = (claimed?.jobs ?? []).map((job: Run["job"]) => {
+    const runs: Run[] = (claimed?.jobs ?? []).map((job: any) => {
       const controller = new AbortController();
-      job.signal = controller.signal;
+      const { max_attempts: maxAttempts, payload_base64: payloadBase64 } = job;
+      Object.assign(job, { maxAttempts, payloadBase64, signal: controller.signal });
       return { job, expires: asked + lease, controller };
     });
     for (const run of runs) this.#leased.add(run);
@@ -105,16 +109,15 @@ export class Worker {
       const value = await this.#handlers.get(run.job.queue)!(run.job);
       await this.#settle(run, value instanceof Outcome ? value : new Outcome("done"));
     } catch (error) {
-      const failed = this.#isStopping ? new Outcome("released") : fail(error);
+      const failed = run.job.signal.aborted ? new Outcome("released") : fail(error);
       await this.#settle(run, error instanceof Outcome ? error : failed);
     }
   }
 
-  /** Reports the outcome, again and again until it is answered or the lease has expired. */
+  /** Reports the outcome until it is answered, or the lease has expired. */
   async #settle(run: Run, outcome: Outcome): Promise<void> {
     if (!this.#leased.delete(run)) return;
-    const { id, lease } = run.job;
-    const body = { results: [{ lease, ...outcome.fields }] };
+    const body = { results: [{ lease: run.job.lease, ...outcome.fields }] };
     try {
       const retryFor = run.expires - performance.now();
       const answer = await this.#http.send("POST", "/v1/leases:settle", { body, retryFor });
@@ -124,18 +127,19 @@ export class Worker {
         await this.#settle(run, fail(error.detail));
       } else if (result !== "settled") throw new Error(why ?? error.detail);
     } catch (error) {
-      this.#options.warn(`dq: job ${id} is not ${outcome.message}: ${describe(error)}`);
+      this.#options.warn(`dq: job ${run.job.id} is not ${outcome.message}: ${describe(error)}`);
     }
   }
 
   /** Renews leases, and cancels the handlers that have lost theirs. */
   async #renew(runs: Run[]): Promise<void> {
+    if (runs.length === 0) return;
     const { lease, warn } = this.#options;
     const sent = performance.now();
     const body = { leases: runs.map((run) => run.job.lease) };
     const call = { body, timeout: lease / 6, retryFor: lease / 6 };
     try {
-      const answer = runs.length > 0 && (await this.#http.send("POST", "/v1/leases:renew", call));
+      const answer = await this.#http.send("POST", "/v1/leases:renew", call);
       for (const [i, run] of runs.entries()) {
         const { result, why, error } = answer.leases[i];
         if (result === "renewed") run.expires = sent + lease;
@@ -151,17 +155,6 @@ export class Worker {
     if (!this.#leased.delete(run)) return;
     this.#options.warn(`dq: job ${run.job.id} has lost its lease: ${why}`);
     run.controller.abort(new Error(`lost lease: ${why}`));
-  }
-
-  /** Lets handlers end, cancels them, and hands back the jobs of all that do not stop. */
-  async #drain(): Promise<void> {
-    const ended = Promise.all(this.#working);
-    await Promise.race([ended, sleep(this.#options.grace, undefined, { ref: false })]);
-    this.#isStopping = true;
-    for (const run of this.#leased) run.controller.abort(new Error("the worker stops"));
-    await Promise.race([ended, sleep(1_000, undefined, { ref: false })]);
-    const released = new Outcome("released");
-    await Promise.all([...this.#leased].map((run) => this.#settle(run, released)));
   }
 }
 
