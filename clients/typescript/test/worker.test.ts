@@ -258,7 +258,7 @@ test("SIGTERM lets handlers end, and hands back the ones that do not", async () 
     worker.handle("DRAIN", async (job) => {
       console.log("started", job.payload);
       if (job.payload === "ends") {
-        process.once("SIGTERM", () => setImmediate(() => console.log("ends")));
+        process.once("SIGTERM", () => setImmediate(() => console.log("stopping")));
         await new Promise((resolve) => process.once("SIGTERM", () => setTimeout(resolve, 100)));
       } else if (job.payload === "listens") {
         await new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));
@@ -278,9 +278,14 @@ test("SIGTERM lets handlers end, and hands back the ones that do not", async () 
   await started;
   assert.match((await client.get("DRAIN", { key: "hangs" })).worker!, /^node-7f3@/);
   const drained = lineOf(child, "drained");
+  const stopping = lineOf(child, "stopping");
+  let output = "";
+  child.stdout.on("data", (data) => (output += data));
   child.kill("SIGTERM");
+  await stopping;
   await client.schedule("DRAIN", "too late", { key: "late" });
   await drained;
+  assert.doesNotMatch(output, /started/);
   await once(child, "exit");
   const get = (key: string) => client.get("DRAIN", { key });
   assert.equal((await get("ends")).ended?.ending, "done");
