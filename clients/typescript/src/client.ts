@@ -3,7 +3,6 @@ import { type Duration, due } from "./outcomes.ts";
 
 export type JobRef = string | { key: string };
 
-/** After a delay, at a time, or at once. */
 export type When = { delay?: Duration; at?: never } | { delay?: never; at: Date | string };
 
 export interface Policies extends CallOptions {
@@ -40,10 +39,8 @@ export interface JobDetail {
 }
 
 /** What has happened to a job, and why it does not run now: `null` if it has ended. */
-export type Timeline = { events: Fact<"event">[]; now: Fact<"reason"> | null };
-export type Fact<Name extends string> = Record<Name, string> & Record<string, unknown>;
+export type Timeline = { events: { event: string }[]; now: { reason: string } | null };
 
-/** Schedules, changes and shows jobs. */
 export class Client {
   readonly #http: Http;
 

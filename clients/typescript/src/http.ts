@@ -6,28 +6,21 @@ export interface ConnectionOptions {
   token?: string;
 }
 
-export interface CallOptions {
-  signal?: AbortSignal;
-  /** For how many milliseconds the call is repeated while the server is away; default 10,000. */
-  retryFor?: number;
-}
+/** While the server is away, a call is repeated for `retryFor` milliseconds, by default 10,000. */
+export type CallOptions = { signal?: AbortSignal; retryFor?: number };
 
 type Call = CallOptions & { body?: unknown; headers?: Record<string, string>; timeout?: number };
 
-/** Why a request failed, and what to do about it, if the server knows. */
+/** Why a request failed. `kind` is such as `not found`, `conflict`, `forbidden`, `unavailable`. */
 export class DqError extends Error {
-  /** Such as `not found`, `conflict`, `invalid input`, `forbidden` or `unavailable`. */
-  readonly kind: string;
-  readonly remedy?: string;
-
-  constructor(kind: string, message: string, remedy?: string) {
+  constructor(
+    readonly kind: string,
+    message: string,
+    readonly remedy?: string,
+  ) {
     super(message);
-    this.kind = kind;
-    this.remedy = remedy;
   }
 }
-
-const TEMPORARY = /^(unavailable|closed|outcome unknown)$/;
 
 export class Http {
   readonly #urls: string[];
@@ -49,9 +42,9 @@ export class Http {
     for (let backoff = 100; ; backoff = Math.min(2 * backoff, 5_000)) {
       try {
         return await this.#sendOnce(method, path, call);
-      } catch (error) {
+      } catch (error: any) {
         const pause = backoff * (0.5 + Math.random() / 2);
-        const isTemporary = error instanceof DqError && TEMPORARY.test(error.kind);
+        const isTemporary = ["unavailable", "closed", "outcome unknown"].includes(error.kind);
         if (!isTemporary || performance.now() + pause > end) throw error;
         this.#onRetry?.(error);
         this.#urls.push(this.#urls.shift()!);

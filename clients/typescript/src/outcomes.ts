@@ -5,11 +5,11 @@ export type Duration = number | string;
 
 /** How a run ended. Return it from a handler, or throw it. */
 export class Outcome extends Error {
-  readonly fields: Record<string, unknown>;
-
-  constructor(outcome: string, fields: Record<string, unknown> = {}) {
+  constructor(
+    outcome: string,
+    readonly fields: object = {},
+  ) {
     super(outcome);
-    this.fields = { outcome, ...fields };
     JSON.stringify(fields); // Fails here, in the handler, if the payload is no JSON.
   }
 }
