@@ -105,6 +105,22 @@ test("each outcome leads to what it says", async () => {
   assert.deepEqual(attempts("impossible"), [1, 2]);
 });
 
+test("each of the results that share a request has its own answer", async () => {
+  const [gate, retried] = [signal(), signal()];
+  let waiting = 0;
+  const worker = server.worker().handle("TOGETHER", async (job) => {
+    if (job.attempt === 2) return retried.resolve();
+    if (++waiting === 4) gate.resolve();
+    await gate.promise;
+    return job.payload === 3 ? snooze("soon") : undefined;
+  });
+  await during(worker, async () => {
+    const jobs = [0, 1, 2, 3].map((payload) => ({ payload }));
+    await server.client().scheduleMany("TOGETHER", jobs);
+    await retried.promise;
+  });
+});
+
 test("a throttled queue starts no other job", async () => {
   const client = server.client();
   const times: number[] = [];
