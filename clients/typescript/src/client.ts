@@ -1,0 +1,94 @@
+import { type CallOptions, type ConnectionOptions, Http } from "./http.ts";
+import { type Duration, due } from "./outcomes.ts";
+
+export type JobRef = string | { key: string };
+
+export type When = { delay?: Duration; at?: never } | { delay?: never; at: Date | string };
+
+export interface Policies extends CallOptions {
+  /** Your name for the job: at most one waiting or running job of the queue has it. */
+  key?: string;
+  /** If a waiting job has the key; `keep`, the default, does not store the new job. */
+  onConflict?: "keep" | "replace" | "earliest" | "latest";
+  onRunning?: "refuse" | "detach";
+  group?: string;
+  headers?: Record<string, string>;
+  maxAttempts?: number;
+  /** Calls with the same one store one job, until `remember` (a day) after the job's end. */
+  idempotencyKey?: string;
+  remember?: Duration;
+}
+
+export interface Scheduled {
+  /** Only `created` and `replaced` mean that this job is stored. */
+  result: "created" | "replaced" | "kept" | "already_running" | "ended";
+  id: string;
+  due: string;
+}
+
+export interface JobDetail {
+  id: string;
+  key: string | null;
+  state: "scheduled" | "ready" | "running" | "dead" | "ended";
+  due: string;
+  attempts: number;
+  last_error: string | null;
+  worker: string | null;
+  dead: { kind: string; message: string; at: string } | null;
+  ended: { ending: string; reason: string | null; at: string } | null;
+}
+
+/** What has happened to a job, and why it does not run now: `null` if it has ended. */
+export type Timeline = { events: { event: string }[]; now: { reason: string } | null };
+
+export class Client {
+  readonly #http: Http;
+
+  constructor(options: ConnectionOptions = {}) {
+    this.#http = new Http(options);
+  }
+
+  /** Schedules a job: exactly one, also if the connection breaks and the call is repeated. */
+  schedule(queue: string, payload: unknown, options: When & Policies = {}): Promise<Scheduled> {
+    const { delay, at, signal, retryFor, idempotencyKey, remember, ...policies } = options;
+    const headers = { "idempotency-key": idempotencyKey ?? crypto.randomUUID() };
+    const body = { payload: payload ?? null, due: due(at ?? delay), remember: due(remember) };
+    for (const [name, value] of Object.entries(policies))
+      Object.assign(body, { [name.replace(/[A-Z]/g, "_$&").toLowerCase()]: value });
+    const call = { body, headers, signal, retryFor };
+    return this.#http.send("POST", `/v1/queues/${encodeURIComponent(queue)}/jobs`, call);
+  }
+
+  /** Schedules jobs, 20 at a time. To repeat it after an error, give idempotency keys. */
+  async scheduleMany(queue: string, jobs: (When & Policies & { payload: unknown })[]) {
+    const scheduled: Scheduled[] = [];
+    for (let i = 0; i < jobs.length; i += 20) {
+      const calls = jobs.slice(i, i + 20).map((job) => this.schedule(queue, job.payload, job));
+      scheduled.push(...(await Promise.all(calls)));
+    }
+    return scheduled;
+  }
+
+  /** Cancels a waiting job. `conflict`: it runs. `not found`: it has ended, or never was. */
+  async cancel(queue: string, job: JobRef, options?: CallOptions): Promise<void> {
+    await this.#http.send("DELETE", path(queue, job), options);
+  }
+
+  async reschedule(queue: string, job: JobRef, { at, delay, ...options }: When & CallOptions) {
+    const body = { due: due(at ?? delay ?? "now") };
+    await this.#http.send("PATCH", path(queue, job), { ...options, body });
+  }
+
+  get(queue: string, job: JobRef, options?: CallOptions): Promise<JobDetail> {
+    return this.#http.send("GET", path(queue, job), options);
+  }
+
+  where(queue: string, job: JobRef, options?: CallOptions): Promise<Timeline> {
+    return this.#http.send("GET", `${path(queue, job)}/timeline`, options);
+  }
+}
+
+function path(queue: string, job: JobRef): string {
+  const target = typeof job === "string" ? job : `key:${job.key}`;
+  return `/v1/queues/${encodeURIComponent(queue)}/jobs/${encodeURIComponent(target)}`;
+}
