@@ -31,6 +31,8 @@ public final class Worker implements AutoCloseable {
         Outcome handle(T payload, Job job) throws Exception;
     }
 
+    private record Claim(Map<String, Integer> queues, int max, String wait, String lease, String worker) {}
+
     private record Answer(Instant until, String why, JsonNode error) {}
 
     private record Answers(List<Job> jobs, List<Answer> leases, List<Answer> results, Instant now) {}
@@ -123,17 +125,9 @@ public final class Worker implements AutoCloseable {
     private List<Run> claim(int free) {
         // Short enough that an answer after half the lease is late: the process may have been suspended meanwhile.
         Duration wait = Duration.ofMillis(Math.min(20_000, lease.toMillis() / 2));
-        var body = Map.of(
-                "queues",
-                handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free)),
-                "max",
-                free,
-                "wait",
-                wait.toMillis() + "ms",
-                "lease",
-                lease.toMillis() + "ms",
-                "worker",
-                ManagementFactory.getRuntimeMXBean().getName());
+        String worker = ManagementFactory.getRuntimeMXBean().getName();
+        var queues = handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free));
+        var body = new Claim(queues, free, wait.toMillis() + "ms", lease.toMillis() + "ms", worker);
         long sent = System.nanoTime();
         Answers answers = ask("/v1/claims", body, wait.plusSeconds(10), FOREVER);
         if (answers.jobs() == null) {
@@ -156,9 +150,8 @@ public final class Worker implements AutoCloseable {
         }
         long sent = System.nanoTime();
         try {
-            var body =
-                    Map.of("leases", held.stream().map(run -> run.job.lease()).toList());
-            Answers answers = ask("/v1/leases:renew", body, lease.dividedBy(6), lease.dividedBy(6));
+            var leases = held.stream().map(run -> run.job.lease()).toList();
+            Answers answers = ask("/v1/leases:renew", Map.of("leases", leases), lease.dividedBy(4), lease.dividedBy(8));
             for (int i = 0; i < held.size(); i++) {
                 Answer answer = answers.leases().get(i);
                 if (answer.until() != null) {
