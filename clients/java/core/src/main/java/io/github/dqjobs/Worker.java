@@ -31,8 +31,6 @@ public final class Worker implements AutoCloseable {
         Outcome handle(T payload, Job job) throws Exception;
     }
 
-    private record Claim(Map<String, Integer> queues, int max, String wait, String lease, String worker) {}
-
     private record Answer(Instant until, String why, JsonNode error) {}
 
     private record Answers(List<Job> jobs, List<Answer> leases, List<Answer> results, Instant now) {}
@@ -125,9 +123,11 @@ public final class Worker implements AutoCloseable {
     private List<Run> claim(int free) {
         // Short enough that an answer after half the lease is late: the process may have been suspended meanwhile.
         Duration wait = Duration.ofMillis(Math.min(20_000, lease.toMillis() / 2));
-        String worker = ManagementFactory.getRuntimeMXBean().getName();
         var queues = handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free));
-        var body = new Claim(queues, free, wait.toMillis() + "ms", lease.toMillis() + "ms", worker);
+        var body = new HashMap<String, Object>(Map.of("queues", queues, "max", free));
+        body.put("wait", wait.toMillis() + "ms");
+        body.put("lease", lease.toMillis() + "ms");
+        body.put("worker", ManagementFactory.getRuntimeMXBean().getName());
         long sent = System.nanoTime();
         Answers answers = ask("/v1/claims", body, wait.plusSeconds(10), FOREVER);
         if (answers.jobs() == null) {
