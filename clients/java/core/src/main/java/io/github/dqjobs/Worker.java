@@ -130,12 +130,9 @@ public final class Worker implements AutoCloseable {
         body.put("worker", ManagementFactory.getRuntimeMXBean().getName());
         long sent = System.nanoTime();
         Answers answers = ask("/v1/claims", body, wait.plusSeconds(10), FOREVER);
-        if (answers.jobs() == null) {
-            return List.of();
-        }
-        var claimed = answers.jobs().stream()
-                .map(job -> new Run(job, sent, answers.now()))
-                .toList();
+        var jobs = answers.jobs() == null ? List.<Job>of() : answers.jobs();
+        var claimed =
+                jobs.stream().map(job -> new Run(job, sent, answers.now())).toList();
         runs.addAll(claimed);
         if (System.nanoTime() - sent > lease.toNanos() / 2) {
             renew();
@@ -192,10 +189,10 @@ public final class Worker implements AutoCloseable {
             if (answer.error() != null) {
                 throw DelayQueueClient.refusal(400, answer.error());
             } else if (answer.why() != null) {
-                LOG.log(Level.WARNING, "{0} had lost its lease: {1}", run, answer.why());
+                LOG.log(Level.WARNING, "{0} had lost its lease: {1}", run.job.id(), answer.why());
             }
         } catch (RuntimeException e) {
-            LOG.log(Level.ERROR, run + " is not settled", e);
+            LOG.log(Level.ERROR, run.job.id() + " is not settled", e);
             boolean refused = !(e instanceof DelayQueueException error) || error.status / 100 == 4;
             if (refused && !outcome.fields.containsKey("error")) {
                 settle(run, Outcome.retry(Duration.ZERO, e.getMessage()));
@@ -225,7 +222,7 @@ public final class Worker implements AutoCloseable {
 
         private void lose(String why) {
             if (cancel(true)) {
-                LOG.log(Level.WARNING, "{0} has lost its lease: {1}", this, why);
+                LOG.log(Level.WARNING, "{0} has lost its lease: {1}", job.id(), why);
             }
         }
 
@@ -237,15 +234,10 @@ public final class Worker implements AutoCloseable {
             try {
                 settle(this, get());
             } catch (CancellationException | ExecutionException | InterruptedException e) {
-                LOG.log(Level.DEBUG, "{0} is not settled: {1}", this, e);
+                LOG.log(Level.DEBUG, "{0} is not settled: {1}", job.id(), e);
             } finally {
                 slots.release();
             }
-        }
-
-        @Override
-        public String toString() {
-            return job.queue() + " " + job.id();
         }
     }
 }

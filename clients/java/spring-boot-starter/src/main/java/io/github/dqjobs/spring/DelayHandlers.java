@@ -71,7 +71,8 @@ class DelayHandlers implements SmartLifecycle {
 
     private Outcome invoke(Object bean, Method method, JsonNode payload, Job job) throws Exception {
         Object[] arguments = Arrays.stream(method.getGenericParameterTypes())
-                .map(type -> type == Job.class ? job : payloads.convertValue(payload, payloads.constructType(type)))
+                .map(type ->
+                        type == Job.class ? job : payloads.<Object>convertValue(payload, payloads.constructType(type)))
                 .toArray();
         try {
             return (Outcome) method.invoke(bean, arguments);
