@@ -134,7 +134,7 @@ public final class Worker implements AutoCloseable {
         var claimed =
                 jobs.stream().map(job -> new Run(job, sent, answers.now())).toList();
         runs.addAll(claimed);
-        if (System.nanoTime() - sent > lease.toNanos() / 2) {
+        if (!jobs.isEmpty() && System.nanoTime() - sent > lease.toNanos() / 2) {
             renew();
         }
         return claimed;
