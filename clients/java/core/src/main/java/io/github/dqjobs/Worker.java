@@ -40,6 +40,7 @@ public final class Worker implements AutoCloseable {
     private final DelayQueueClient client;
     private final int concurrency;
     private final Duration lease;
+    private final Duration shutdownTimeout;
     private final Semaphore slots;
     private final ScheduledExecutorService pool;
     private final Thread claims = new Thread(this::claim, "dq-claims");
@@ -48,14 +49,15 @@ public final class Worker implements AutoCloseable {
     private volatile boolean stopping;
 
     public Worker(DelayQueueClient client) {
-        this(client, 10, Duration.ofSeconds(30));
+        this(client, 10, Duration.ofSeconds(30), Duration.ofSeconds(25));
     }
 
     /** Runs so many jobs at once. When the process crashes, another one takes its jobs after the lease. */
-    public Worker(DelayQueueClient client, int concurrency, Duration lease) {
+    public Worker(DelayQueueClient client, int concurrency, Duration lease, Duration shutdownTimeout) {
         this.client = client;
         this.concurrency = concurrency;
         this.lease = lease;
+        this.shutdownTimeout = shutdownTimeout;
         this.slots = new Semaphore(concurrency);
         this.pool = Executors.newScheduledThreadPool(concurrency + 1, task -> new Thread(task, "dq-worker"));
     }
@@ -77,21 +79,16 @@ public final class Worker implements AutoCloseable {
         return this;
     }
 
-    /** Closes within 25 seconds. */
-    @Override
-    public void close() {
-        close(Duration.ofSeconds(25));
-    }
-
     /** Claims no more, waits for running handlers, then interrupts the rest, whose jobs are handed back. */
-    public synchronized void close(Duration grace) {
+    @Override
+    public synchronized void close() {
         if (stopping) {
             return;
         }
         stopping = true;
         claims.interrupt();
         try {
-            slots.tryAcquire(concurrency, grace.toMillis(), TimeUnit.MILLISECONDS);
+            slots.tryAcquire(concurrency, shutdownTimeout.toMillis(), TimeUnit.MILLISECONDS);
             pool.shutdownNow();
             pool.awaitTermination(2, TimeUnit.SECONDS);
         } catch (InterruptedException e) {

@@ -44,12 +44,12 @@ class WorkerTest {
 
     @AfterEach
     void stop() {
-        workers.forEach(worker -> worker.close(Duration.ZERO));
+        workers.forEach(Worker::close);
         server.close();
     }
 
     private Worker worker(int concurrency, Duration lease) {
-        Worker worker = new Worker(client, concurrency, lease);
+        Worker worker = new Worker(client, concurrency, lease, SECOND);
         workers.add(worker);
         return worker;
     }
@@ -291,7 +291,7 @@ class WorkerTest {
         next();
 
         gate.release();
-        workers.get(0).close(SECOND);
+        workers.get(0).close();
 
         assertThat(client.get("CLOSE", shortJob).orElseThrow().path("state").asText())
                 .isEqualTo("ended");

@@ -40,7 +40,7 @@ class DelayHandlers implements SmartLifecycle {
     @Override
     public void start() {
         handlers = 0;
-        worker = new Worker(template, settings.concurrency(), settings.lease());
+        worker = new Worker(template, settings.concurrency(), settings.lease(), settings.shutdownTimeout());
         for (String name : beans.getBeanNamesForType(Object.class, false, false)) {
             Class<?> type = beans.getType(name, false);
             if (type != null) {
@@ -84,7 +84,7 @@ class DelayHandlers implements SmartLifecycle {
 
     @Override
     public void stop() {
-        worker.close(settings.shutdownTimeout());
+        worker.close();
         worker = null;
     }
 
