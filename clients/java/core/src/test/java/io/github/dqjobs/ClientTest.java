@@ -1,0 +1,135 @@
+package io.github.dqjobs;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowableOfType;
+
+import java.time.Duration;
+import java.time.Instant;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+class ClientTest {
+    private static final Duration HOUR = Duration.ofHours(1);
+    private static DqServer server;
+    private static DelayQueueClient client;
+
+    @BeforeAll
+    static void start() {
+        server = new DqServer();
+        client = server.client();
+    }
+
+    @AfterAll
+    static void stop() {
+        server.close();
+    }
+
+    @Test
+    void aJobHasItsOptions() {
+        Instant due = Instant.parse("2099-01-31T10:00:00Z");
+        NewJob job = new NewJob("OPTIONS", Map.of("to", "ann"))
+                .at(due)
+                .key("a/ö b")
+                .with("group", "customer-7")
+                .with("max_attempts", 2)
+                .with("headers", Map.of("source", "shop"));
+
+        var scheduled = client.schedule(job);
+
+        assertThat(scheduled.result()).isEqualTo("created");
+        assertThat(scheduled.due()).isEqualTo(due);
+        var found = client.get("OPTIONS", "key:a/ö b").orElseThrow();
+        assertThat(found.path("id").asText()).isEqualTo(scheduled.id());
+        assertThat(found.path("group").asText()).isEqualTo("customer-7");
+        assertThat(found.path("max_attempts").asInt()).isEqualTo(2);
+        assertThat(found.path("headers").path("source").asText()).isEqualTo("shop");
+        assertThat(found.at("/payload/json/to").asText()).isEqualTo("ann");
+    }
+
+    @Test
+    void theSameJobIsStoredOnce() {
+        NewJob job = new NewJob("ONCE", 1).after(HOUR);
+
+        var twice = client.scheduleAll(List.of(job, job));
+
+        assertThat(twice.get(0)).isEqualTo(twice.get(1));
+        assertThat(client.schedule(new NewJob("ONCE", 1).after(HOUR)).id())
+                .isNotEqualTo(twice.get(0).id());
+    }
+
+    @Test
+    void aKeyThatWaitsKeepsItsJobUnlessReplaced() {
+        NewJob first = new NewJob("KEYS", 1).after(HOUR).key("k");
+        client.schedule(first);
+
+        var kept = client.schedule(new NewJob("KEYS", 2).key("k"));
+        var replaced =
+                client.schedule(new NewJob("KEYS", 3).after(HOUR).key("k").with("on_conflict", "replace"));
+
+        assertThat(kept.result()).isEqualTo("kept");
+        assertThat(replaced.result()).isEqualTo("replaced");
+        assertThat(client.get("KEYS", "key:k").orElseThrow().at("/payload/json").asInt())
+                .isEqualTo(3);
+    }
+
+    @Test
+    void aJobIsMovedAndCancelledByIdOrKey() {
+        String id =
+                client.schedule(new NewJob("MOVES", null).after(HOUR).key("k")).id();
+
+        assertThat(client.reschedule("MOVES", "key:k", Duration.ofHours(2))).isTrue();
+        assertThat(client.where("MOVES", id).at("/now/reason").asText()).isEqualTo("not_due");
+        assertThat(client.cancel("MOVES", id)).isTrue();
+        assertThat(client.cancel("MOVES", "key:k")).isFalse();
+        assertThat(client.reschedule("MOVES", "key:k", HOUR)).isFalse();
+        assertThat(client.get("MOVES", "key:other")).isEmpty();
+    }
+
+    @Test
+    void schedulesAreReachedByAnyCall() {
+        client.call("PUT", "/v1/schedules/nightly", Map.of("queue", "REPORT", "every", "1h", "payload", 1));
+
+        assertThat(client.call("GET", "/v1/schedules", null).at("/0/name").asText())
+                .isEqualTo("nightly");
+    }
+
+    @Test
+    void refusalsHaveAKindAndARemedy() {
+        var badDelay = refusal(() -> client.schedule("Q", 1, Duration.ofDays(100_000)));
+        assertThat(badDelay.kind).isEqualTo("invalid-input");
+        var badToken = new DelayQueueClient(server.url(), "no-such-token-at-all");
+        var unauthenticated = refusal(() -> badToken.schedule("Q", 1, HOUR));
+        assertThat(unauthenticated.kind).isEqualTo("unauthenticated");
+        assertThat(unauthenticated.remedy).contains("authorization: Bearer TOKEN");
+        assertThat(unauthenticated).hasMessageContaining(unauthenticated.remedy);
+        var viewer = new DelayQueueClient(server.url(), DqServer.VIEWER);
+        assertThat(refusal(() -> viewer.schedule("Q", 1, HOUR)).kind).isEqualTo("forbidden");
+        assertThat(refusal(() -> client.where("Q", "key:none")).kind).isEqualTo("not-found");
+        assertThat(refusal(() -> client.call("GET", "/v1/schedules/none", null)).kind)
+                .isEqualTo("not-found");
+    }
+
+    @Test
+    void theNextAddressIsTriedAndARestartIsWaitedFor() throws Exception {
+        try (DqServer second = new DqServer()) {
+            var both = new DelayQueueClient("http://127.0.0.1:1, " + second.url(), DqServer.OPERATOR);
+            assertThat(both.schedule("Q", 1, HOUR).result()).isEqualTo("created");
+            NewJob job = new NewJob("Q", 2).after(HOUR).key("k");
+            String id = both.schedule(job).id();
+
+            second.kill();
+            var answer = CompletableFuture.supplyAsync(() -> both.schedule(job));
+            second.start();
+
+            assertThat(answer.get().id()).isEqualTo(id);
+        }
+    }
+
+    private static DelayQueueException refusal(Runnable call) {
+        return catchThrowableOfType(DelayQueueException.class, call::run);
+    }
+}

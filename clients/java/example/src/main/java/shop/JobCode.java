@@ -1,0 +1,6 @@
+package shop;
+
+/** One constant for each kind of delayed job. Its name is the code of its handler. */
+enum JobCode {
+    CLOSE_ORDER
+}
