@@ -187,6 +187,21 @@ impl PartialSchema for Slots {
 
 impl ToSchema for Slots {}
 
+/// How many jobs of each queue: of 1 to 1,000 queues.
+#[derive(Debug)]
+pub enum WantedQueues {}
+
+impl PartialSchema for WantedQueues {
+    fn schema() -> RefOr<Schema> {
+        let RefOr::T(name) = QueueName::schema() else { unreachable!("a text has its own schema") };
+        let queues = ObjectBuilder::new().schema_type(Type::Object).property_names(Some(name));
+        let queues = queues.additional_properties(Some(Slots::schema()));
+        queues.min_properties(Some(1)).max_properties(Some(1_000)).into()
+    }
+}
+
+impl ToSchema for WantedQueues {}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Debug;

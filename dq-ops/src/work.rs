@@ -31,7 +31,7 @@ const MAX_LEASES: usize = 1_000;
 pub struct ClaimRequest {
     /// How many jobs of each queue, at least 1; up to 1,000 queues.
     #[serde(deserialize_with = "json::whole_numbers")]
-    #[schema(value_type = BTreeMap<openapi::QueueName, openapi::Slots>, required = true)]
+    #[schema(value_type = openapi::WantedQueues, required = true)]
     pub queues: BTreeMap<String, u64>,
     /// How many jobs in all, at least 1; by default, the sum of the queues. An answer has at most
     /// 100.
@@ -146,14 +146,12 @@ pub struct JobResult {
     /// For `skipped` and `dead`.
     pub reason: Option<String>,
     /// For `snoozed`, `throttled` and `again`: a delay or a time. For `failed`: a delay.
-    #[schema(value_type = Option<openapi::Due>)]
     pub delay: Option<String>,
     /// For `again`: the new payload, as JSON.
     #[serde(default, deserialize_with = "json::present")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
-    /// For `again`: a new payload that is not JSON.
-    #[schema(value_type = Option<openapi::Base64>)]
+    /// For `again`: a new payload that is not JSON, in Base64.
     pub payload_base64: Option<String>,
 }
 
@@ -371,22 +369,18 @@ impl Session {
         Ok(merge(renewed, refused, |error| RenewalResult::Refused { error }))
     }
 
-    /// Settles leases by the outcomes of their runs. An invalid one, or one that you could not read,
-    /// has a result of its own.
+    /// Settles leases by the outcomes of their runs. An invalid one has a result of its own.
     ///
     /// # Errors
     /// As [`renew`](Self::renew).
-    pub async fn settle(
+    pub async fn settle<'a>(
         &self,
-        results: Vec<Result<JobResult, WorkError>>,
+        results: impl ExactSizeIterator<Item = &'a JobResult>,
     ) -> Result<Vec<SettlementResult>> {
         self.require_leases(results.len())?;
-        let checked = |result: JobResult| Ok((self.lease(&result.lease)?, result.to_outcome()?));
-        let (valid, refused) = split(
-            results
-                .into_iter()
-                .map(|result| checked(result?).map_err(|error: OpsError| error.into())),
-        );
+        let checked = |result: &JobResult| Ok((self.lease(&result.lease)?, result.to_outcome()?));
+        let (valid, refused) =
+            split(results.map(|result| checked(result).map_err(|error: OpsError| error.into())));
         let settled =
             self.ops.pull().settle(&valid).await?.into_iter().map(|settled| match settled {
                 Ok(PullSettled::Settled) => SettlementResult::Settled,

@@ -79,11 +79,6 @@ async fn each_bad_result_is_refused_by_itself() {
     let mut bad = vec![
         (json!({"lease": forged, "outcome": "done"}), "not from this server"),
         (json!({"lease": "", "outcome": "done"}), "not from this server"),
-        (json!({"outcome": "done"}), "lease"),
-        (json!({"lease": 5, "outcome": "done"}), "field `lease`"),
-        (json!({"lease": lease}), "outcome"),
-        (json!({"lease": lease, "outcome": "great"}), "field `outcome`"),
-        (json!({"lease": lease, "outcome": "done", "result": 5}), "`result`"),
         (json!({"lease": lease, "outcome": "done", "error": "x"}), "`error`"),
         (json!({"lease": lease, "outcome": "snoozed"}), "`delay` is missing"),
         (json!({"lease": lease, "outcome": "snoozed", "delay": "soon"}), "soon"),
@@ -98,7 +93,6 @@ async fn each_bad_result_is_refused_by_itself() {
             json!({"lease": lease, "outcome": "again", "delay": "1h", "payload_base64": "A".repeat(1_500_000)}),
             "bytes",
         ),
-        (json!("done"), "the result"),
     ];
     bad.push((json!({"lease": lease, "outcome": "done"}), ""));
     let results: Vec<_> = bad.iter().map(|(result, _)| result.clone()).collect();
@@ -110,6 +104,28 @@ async fn each_bad_result_is_refused_by_itself() {
         assert!(detail.contains(expected), "{detail}");
     }
     assert_eq!(last, &json!({"result": "settled"}), "the good one counts");
+}
+
+#[tokio::test]
+async fn results_of_another_form_are_refused_together() {
+    let fixture = Fixture::start("").await;
+    let job = job(&fixture, "a").await;
+    let good = json!({"lease": job["lease"], "outcome": "done"});
+    for (bad, expected) in [
+        (json!({"outcome": "done"}), "`lease`"),
+        (json!({"lease": 5, "outcome": "done"}), "`results[1].lease`"),
+        (json!({"lease": job["lease"]}), "`outcome`"),
+        (json!({"lease": job["lease"], "outcome": "great"}), "`results[1].outcome`"),
+        (json!({"lease": job["lease"], "outcome": "done", "result": 5}), "`result`"),
+        (json!([null, null]), "an object"),
+        (json!("done"), "an object"),
+    ] {
+        let body = json!({"results": [good, bad]});
+        let answer = post(&fixture, WORKER, "/v1/leases:settle", &body).await;
+        let detail = answer.json()["detail"].to_string();
+        assert!(answer.status == 400 && detail.contains(expected), "{expected}: {detail}");
+    }
+    assert_eq!(settle(&fixture, json!([good])).await[0], json!({"result": "settled"}));
 }
 
 #[tokio::test]

@@ -2,11 +2,10 @@
 
 use axum::{Extension, Json};
 use dq_core::Timestamp;
-use dq_ops::{JobResult, RenewalResult, Session, SettlementResult, WorkError};
+use dq_ops::{JobResult, RenewalResult, Session, SettlementResult, json};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
 
-use crate::extract::{JsonBody, read};
+use crate::extract::JsonBody;
 use crate::problem::{Problem, Result};
 
 /// Leases to renew.
@@ -14,6 +13,7 @@ use crate::problem::{Problem, Result};
 #[serde(deny_unknown_fields)]
 pub(crate) struct RenewBody {
     /// 1 to 1,000 leases, as claims returned them.
+    #[schema(min_items = 1, max_items = 1000)]
     leases: Vec<String>,
 }
 
@@ -43,9 +43,13 @@ pub(crate) async fn renew(
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleBody {
     /// 1 to 1,000 results.
-    #[schema(value_type = Vec<JobResult>)]
-    results: Vec<Box<RawValue>>,
+    #[schema(value_type = Vec<JobResult>, min_items = 1, max_items = 1000)]
+    results: Vec<Item>,
 }
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Item(#[serde(deserialize_with = "json::object")] JobResult);
 
 /// Settlements, in the order of the request.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -58,7 +62,7 @@ pub(crate) struct Settlements {
 
 /// Settles leases by the outcomes of their runs.
 ///
-/// A bad result is refused by itself, and the others count. The request can be repeated.
+/// A result that does not count is refused by itself, and the others count. The request can be repeated.
 #[utoipa::path(post, path = "/v1/leases:settle", tag = "work", operation_id = "settle_leases",
     request_body = SettleBody,
     responses((status = 200, body = Settlements), (status = "default", body = Problem)))]
@@ -66,14 +70,8 @@ pub(crate) async fn settle(
     Extension(session): Extension<Session>,
     JsonBody(body): JsonBody<SettleBody>,
 ) -> Result<Json<Settlements>> {
-    let read = body.results.iter().map(|result| read::<JobResult>(result.get().as_bytes()));
-    let results = session.settle(read.map(|result| result.map_err(invalid)).collect()).await?;
+    let results = session.settle(body.results.iter().map(|Item(result)| result)).await?;
     Ok(Json(Settlements { results, now: session.work_time() }))
-}
-
-fn invalid(detail: String) -> WorkError {
-    let detail = detail.replace("the body", "the result");
-    WorkError::new("invalid input".to_owned(), detail, None)
 }
 
 fn text<S: Serializer>(time: &Timestamp, serializer: S) -> std::result::Result<S::Ok, S::Error> {
