@@ -66,7 +66,7 @@ struct Server {
     listener: TcpListener,
     address: SocketAddr,
     auth: Auth,
-    /// What the leases of workers are signed with; `None` for a key of this run.
+    /// Signs the leases of workers; `None` for a key of this run.
     lease_secret: Option<Vec<u8>>,
     forward: bool,
     metrics: Metrics,

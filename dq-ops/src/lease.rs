@@ -30,6 +30,11 @@ impl Work {
         self.server.get_or_init(|| PullServer::observed(dq, self.observers.clone()))
     }
 
+    /// Returns the server if it has been used.
+    pub(crate) fn used_server(&self) -> Option<&PullServer> {
+        self.server.get()
+    }
+
     /// Writes a lease as a signed text, for this owner.
     pub(crate) fn sign(&self, owner: &str, lease: &PullLease) -> String {
         let body = serde_json::to_vec(&(owner, lease)).unwrap_or_default();

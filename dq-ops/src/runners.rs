@@ -184,7 +184,7 @@ impl Session {
 
     /// As [`name_worker`](Self::name_worker), if this process gave the worker its job.
     pub(crate) fn name_own_worker(&self, job: &mut JobSummary) -> bool {
-        let server = self.ops.pull();
+        let Some(server) = self.ops.work.used_server() else { return false };
         let holder = job.worker.as_mut().filter(|holder| *holder == server.name());
         let Some((holder, worker)) = holder.zip(server.worker_of(&job.queue, job.id)) else {
             return false;

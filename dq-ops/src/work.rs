@@ -198,7 +198,7 @@ pub enum SettlementResult {
     },
 }
 
-/// Why one item of a request is refused; the fields are those of a problem.
+/// The error of one item of a request, with the fields of a problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct WorkError {
@@ -211,17 +211,9 @@ pub struct WorkError {
     pub remedy: Option<String>,
 }
 
-impl WorkError {
-    /// Creates an error of this kind.
-    #[must_use]
-    pub fn new(title: String, detail: String, remedy: Option<String>) -> Self {
-        Self { title, detail, remedy }
-    }
-}
-
 impl From<OpsError> for WorkError {
     fn from(error: OpsError) -> Self {
-        Self::new(error.kind().to_owned(), error.message(), error.remedy())
+        Self { title: error.kind().to_owned(), detail: error.message(), remedy: error.remedy() }
     }
 }
 

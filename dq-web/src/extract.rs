@@ -35,7 +35,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
 }
 
 /// Reads JSON. The error names the field that cannot be read.
-pub(crate) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let mut parser = serde_json::Deserializer::from_slice(text);
     let read = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
         let (path, error) = (error.path().to_string(), error.into_inner());

@@ -69,7 +69,7 @@ pub struct ServeSettings {
     pub address: Option<String>,
     /// Whether the server forwards queues with a `[queues.NAME.forward]`. Default `true`.
     pub forward: bool,
-    /// What the leases of workers are signed with; by default, all tokens together.
+    /// Signs the leases of workers; by default, all tokens together do.
     ///
     /// Servers of one store need the same one: then a lease counts at each of them.
     pub secret: Option<Secret>,

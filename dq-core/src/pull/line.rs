@@ -1,6 +1,6 @@
 //! The workers that wait for jobs. Each is a parked future; the claim loops ask for all together.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,11 +11,8 @@ use super::workers::Workers;
 use crate::backend::{LeasedJob, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::QueueName;
-use crate::runner::{Demand, Presence, Remote, RemoteQueue, Taken, Takers};
+use crate::runner::{BATCH, Demand, Presence, Remote, RemoteQueue, Taken, Takers};
 use crate::sync::lock;
-
-/// Jobs in one claim, as in a runner's.
-pub(super) const BATCH: usize = 100;
 
 /// What one worker waits for.
 #[derive(Debug)]
@@ -216,7 +213,7 @@ impl Takers for Line {
     }
 
     fn take(&self, store: usize, jobs: Vec<Taken>, is_all: bool) {
-        let mut given = BTreeMap::new();
+        let mut given = BTreeSet::new();
         let mut left = Vec::new();
         let mut state = self.lock();
         for job in jobs {
@@ -224,14 +221,13 @@ impl Takers for Line {
             let takers = state.waiting.iter_mut().filter(|(_, waiting)| waiting.takes(&job));
             match takers.min_by_key(|(number, waiting)| (waiting.jobs.len(), **number)) {
                 Some((number, waiting)) => {
-                    given.insert(*number, ());
+                    given.insert(*number);
                     waiting.jobs.push(job);
                 }
                 None => left.push(job),
             }
         }
-        for number in given.into_keys() {
-            let Some(waiting) = state.waiting.remove(&number) else { continue };
+        for waiting in given.into_iter().filter_map(|number| state.waiting.remove(&number)) {
             let given = Given { remote: Arc::clone(&self.remote), store, jobs: waiting.jobs };
             // A client that is gone leaves its jobs in the message.
             let _ = waiting.answer.send(Ok(given));

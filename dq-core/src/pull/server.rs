@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio_util::sync::DropGuard;
 
 use super::lease::{Loss, PullLease, PullOutcome, PullRenewed, PullSettled};
-use super::line::{BATCH, Line, Pulled, Wish, is_stopping};
+use super::line::{Line, Pulled, Wish, is_stopping};
 use crate::backend::{Renewal, Renewed, Settled, Settlement, Verdict};
 use crate::client::Dq;
 use crate::error::{Error, Result};
 use crate::model::{JobId, QueueName, Timestamp};
-use crate::runner::{Observer, Remote};
+use crate::runner::{BATCH, Observer, Remote};
 
 /// Claims, renews and settles jobs for workers in other processes.
 ///
 /// It is a runner in the eyes of the store, and its workers are listed with it. All its waiting
-/// workers cost one claim a second and store, as one runner's. A worker's jobs have the settings of
-/// their queue in the configuration; attempts, backoff, death and late policies are those of a
+/// workers cost one claim a second and store, as one runner's. A worker's jobs take their queue's
+/// settings from the configuration: attempts, backoff, death and late policies, as in a
 /// [`Runner`](crate::Runner).
 ///
 /// ```

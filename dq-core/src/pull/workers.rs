@@ -64,11 +64,14 @@ impl Workers {
         let present = Present { seen: now, queues: Vec::new() };
         state.present.entry(lease.worker.clone()).or_insert(present).seen = now;
         let expires = now + lease.lease_for();
-        let running = state.running.entry((lease.queue.clone(), lease.job));
-        let new = || Running { queue, lease: lease.clone(), lateness, since: now, expires };
-        let running = running.and_modify(|running| running.expires = expires).or_insert_with(new);
-        if running.lease != *lease {
-            (running.lease, running.lateness, running.since) = (lease.clone(), lateness, now);
+        let key = (lease.queue.clone(), lease.job);
+        match state.running.get_mut(&key).filter(|running| running.lease == *lease) {
+            Some(running) => running.expires = expires,
+            None => {
+                let lease = lease.clone();
+                let running = Running { queue, lease, lateness, since: now, expires };
+                state.running.insert(key, running);
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Maximum number of jobs per settlement, per renewal, and of application jobs per claim.
-pub(super) const BATCH: usize = 100;
+pub(crate) const BATCH: usize = 100;
 
 /// A claim takes only jobs expected to start within this time.
 const HORIZON: Duration = Duration::from_millis(5);

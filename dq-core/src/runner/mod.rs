@@ -42,6 +42,7 @@ mod start;
 mod store;
 mod verdict;
 
+pub(crate) use ahead::BATCH;
 pub use builder::RunnerBuilder;
 pub use events::{Event, Observer};
 pub use pending::{PendingQueue, PendingReport, PendingVersion};

@@ -57,8 +57,8 @@ impl Trace {
         check::check(&self.events, remaining)
     }
 
-    /// Returns where more jobs of a queue, or of a group, were certainly leased at once than these
-    /// limits allow, and where more certainly started than the rate allows. They must have been in force
+    /// Compares a queue's leases with its limits: where more jobs of the queue, or of a group, were
+    /// certainly leased at once, and where more certainly started than the rate allows. They must have been in force
     /// during the whole trace.
     #[must_use]
     pub fn check_limits(&self, queue: &QueueName, flow: Flow) -> LimitsCheck {
