@@ -19,6 +19,10 @@ const LANES: usize = 2;
 /// harness choose their own number.
 const THREADS_PER_PROCESSOR: usize = 2;
 
+/// How many characters of failed tests' output are repeated at the end, where a long log is read
+/// first.
+const REASONS: usize = 8_000;
+
 /// The programs that take longest. They start first.
 const LONG: [&str; 3] = ["dq-rabbit", "dq-tests behaviour", "dq-web all"];
 
@@ -98,8 +102,10 @@ impl Program {
             return Ok(());
         }
         println!("{stdout}{stderr}");
-        let failed = stdout.lines().filter(|line| line.ends_with("FAILED"));
-        Err(format!("{name} ({}): {}", output.status, failed.collect::<Vec<_>>().join(", ")))
+        // What the failed tests printed; without it the program crashed.
+        let reasons = stdout.split_once("\nfailures:\n").map_or(&*stderr, |(_, reasons)| reasons);
+        let tail = reasons.chars().take(REASONS).collect::<String>();
+        Err(format!("{name} ({}):\n{tail}", output.status))
     }
 }
 

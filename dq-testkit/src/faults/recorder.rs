@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, Due, Headers, JobRef, JobState,
-    Layer, LeasedJob, NewJob, OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule,
-    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, async_trait,
+    Backend, Cancelled, ClaimParams, Claimed, Clock, Due, Headers, JobRef, Layer, LeasedJob,
+    NewJob, OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule, Rescheduled, Result,
+    Scheduled, Settled, Settlement, Target, Timestamp, Verdict, async_trait,
 };
 
+use super::remaining::remaining;
 use super::trace_file::{self, Line};
 use crate::trace::{
     Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, ScheduleAnswer, Trace,
@@ -79,22 +80,9 @@ impl Recorder {
     /// No call may be in flight.
     ///
     /// # Errors
-    /// The same as for [`Backend::stats`] and [`Backend::browse`].
+    /// The same as for [`remaining`].
     pub async fn check_trace(&self) -> Result<Vec<Violation>> {
-        let mut remaining = Vec::new();
-        for stats in self.inner.stats(&[]).await? {
-            for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
-                let mut page = BrowseParams::new(&stats.queue, state).limit(1_000);
-                loop {
-                    let jobs = self.inner.browse(page).await?;
-                    remaining.extend(jobs.jobs.iter().map(|view| view.job.id));
-                    if jobs.next.is_none() {
-                        break;
-                    }
-                    page = page.after(jobs.next);
-                }
-            }
-        }
+        let remaining = remaining(&*self.inner).await?;
         Ok(self.trace().check(&remaining))
     }
 

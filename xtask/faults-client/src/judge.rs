@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dq::backend::{Backend, BrowseParams, backend_from_url};
+use dq::backend::backend_from_url;
 use dq::config::Environment;
-use dq::{BoxError, JobId, JobState, QueueName};
-use dq_testkit::faults::{LeaseBegin, read_traces};
+use dq::{BoxError, QueueName};
+use dq_testkit::faults::{LeaseBegin, read_traces, remaining};
 use dq_testkit::fixture::retry;
 use dq_testkit::trace::{ObservedCall, Trace};
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
         }
     }
     let limits = limited::limits(backend.capabilities());
-    let remaining = remaining(&*backend).await?;
+    let remaining = retry(|| remaining(&*backend)).await;
     backend.close().await?;
     if trace.done_count() == 0 {
         problems.push("no job was done".to_owned());
@@ -51,26 +51,6 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     let count = problems.len();
     problems.truncate(MAX_SHOWN);
     Err(format!("{count} violations:\n   {}", problems.join("\n   ")).into())
-}
-
-/// The jobs that are in the store, in any state but ended.
-async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
-    let mut jobs = Vec::new();
-    for stats in retry(|| backend.stats(&[])).await {
-        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
-            let mut after = None;
-            loop {
-                let page = BrowseParams::new(&stats.queue, state).after(after).limit(1_000);
-                let page = retry(|| backend.browse(page)).await;
-                jobs.extend(page.jobs.iter().map(|view| view.job.id));
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-        }
-    }
-    Ok(jobs)
 }
 
 /// The number of calls per kind, and how many lost their answer.
