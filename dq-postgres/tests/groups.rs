@@ -272,3 +272,25 @@ async fn a_renewal_waits_for_a_claim_and_is_late_after_the_expiry() {
         settle(&backend, &claim(&backend, 1).await.jobs, Verdict::Done).await;
     }
 }
+
+/// As if the note of a settlement were lost, and the notification with it.
+#[tokio::test]
+async fn parked_jobs_return_within_a_second_without_a_note() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    schedule(&backend, "a", 2).await;
+    let leased = claim(&backend, 9).await.jobs;
+    assert_eq!(leased.len(), 1);
+    settle(&backend, &leased, Verdict::Done).await;
+    let notes = client(&url).await.execute("DELETE FROM dq.note", &[]).await.unwrap();
+    assert_ne!(notes, 0);
+    wait_until("the parked job runs", async || {
+        let claimed = claim(&backend, 9).await;
+        let again =
+            claimed.next_due.is_some_and(|next| next <= claimed.now + Duration::from_secs(1));
+        assert!(again || claimed.jobs.len() == 1, "{claimed:?}");
+        !claimed.jobs.is_empty()
+    })
+    .await;
+}
