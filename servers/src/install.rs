@@ -53,13 +53,17 @@ fn java() -> Result<(), String> {
 }
 
 fn python() -> Result<(), String> {
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "--version"]);
-    if pip.output().is_ok_and(|output| output.status.success()) {
+    // On Debian, the module venv is there without python3-venv, but not ensurepip, which it needs.
+    let works = ["pip", "ensurepip"].iter().all(|module| {
+        let mut python = Command::new("python3");
+        python.args(["-m", module, "--version"]);
+        python.output().is_ok_and(|output| output.status.success())
+    });
+    if works {
         return Ok(());
     }
-    debian::require("python3 with pip")?;
-    debian::install(&["python3", "python3-pip"])
+    debian::require("python3 with pip and venv")?;
+    debian::install(&["python3", "python3-pip", "python3-venv"])
 }
 
 fn node() -> Result<(), String> {

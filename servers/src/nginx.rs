@@ -12,7 +12,7 @@ use crate::watchdog::Watchdog;
 pub(crate) const PACKAGE: Package =
     Package { directory: "nginx", programs: &[("nginx", "-v")], debian_packages: &["nginx-light"] };
 
-/// nginx as a proxy in front of a test server; it removes a prefix from requests.
+/// nginx as a proxy in front of test servers.
 #[derive(Debug)]
 pub struct Nginx {
     _process: Process,
@@ -20,10 +20,16 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts nginx in front of `server`, with a prefix such as `/ops/dq`.
+    /// Starts nginx in front of `server`. It removes a prefix such as `/ops/dq` from requests.
     #[must_use]
     pub fn strip_prefix(prefix: &str, server: SocketAddr) -> Self {
-        start_on_free_port("nginx", || Self::try_start(prefix, server))
+        start_on_free_port("nginx", || Self::try_start(prefix, &[server]))
+    }
+
+    /// Starts nginx in front of several servers, which take turns. One that refuses a connection is left out.
+    #[must_use]
+    pub fn balance(servers: &[SocketAddr]) -> Self {
+        start_on_free_port("nginx", || Self::try_start("", servers))
     }
 
     /// Returns nginx's address.
@@ -32,12 +38,12 @@ impl Nginx {
         self.address
     }
 
-    fn try_start(prefix: &str, server: SocketAddr) -> Result<Self, String> {
+    fn try_start(prefix: &str, servers: &[SocketAddr]) -> Result<Self, String> {
         let program = PACKAGE.program("nginx");
         let watchdog = Watchdog::start("dq-nginx-");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let file = watchdog.dir().join("nginx.conf");
-        fs::write(&file, configuration(prefix, address, server))
+        fs::write(&file, configuration(prefix, address, servers))
             .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         let directory = watchdog.dir().as_os_str().to_owned();
         let files = ["-c", "nginx.conf", "-e", "stderr"].map(OsString::from);
@@ -51,7 +57,10 @@ impl Nginx {
     }
 }
 
-fn configuration(prefix: &str, address: SocketAddr, server: SocketAddr) -> String {
+fn configuration(prefix: &str, address: SocketAddr, servers: &[SocketAddr]) -> String {
+    // By default, a server that has failed once gets no request for ten seconds.
+    let servers: String =
+        servers.iter().map(|server| format!("server {server} max_fails=0; ")).collect();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path tmp-{name};\n"))
         .concat();
@@ -62,10 +71,11 @@ pid nginx.pid;
 events {{}}
 http {{
     access_log off;
-{temporary}    server {{
+{temporary}    upstream servers {{ {servers}}}
+    server {{
         listen {address};
         location {prefix}/ {{
-            proxy_pass http://{server}/;
+            proxy_pass http://servers/;
             proxy_set_header Host $http_host;
             proxy_http_version 1.1;
             proxy_buffering off;

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import signal
 import socket
-import sys
 import threading
-import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -92,24 +93,24 @@ H = TypeVar("H", bound=Handler)
 
 
 class _Run:
-    """A claimed job, until it is settled. Its lease `ends` by the clock of `_now`, or a little later."""
+    """A claimed job, until it is settled. Its lease `ends` by the monotonic clock."""
+
+    coroutine: asyncio.Future[Outcome | None] | None = None
 
     def __init__(self, data: dict[str, Any], now: str, asked: float) -> None:
         given = {item.name: data[item.name] for item in fields(Job) if item.name in data}
         given |= {"id": UUID(data["id"]), "token": int(data["token"]), "due": parse_time(data["due"])}
         if "payload_base64" in data:
             given["payload"] = b64decode(data["payload_base64"])
-        self.job, self.lease, self.lost = Job(**given), data["lease"], False
+        self.job, self.lease, self.loop = Job(**given), data["lease"], asyncio.get_running_loop()
         self.length = (parse_time(data["lease_ends"]) - parse_time(now)).total_seconds()
         self.ends = asked + self.length
-        self.loop = asyncio.get_running_loop()
-        self.coroutine: asyncio.Future[Outcome | None] | None = None
 
     def lose(self, why: str) -> None:
-        if not self.lost:
-            self.lost = True
-            log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
-            self.loop.call_soon_threadsafe(self.cancel)
+        log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
+        self.ends = 0.0
+        self.job.cancelled.set()
+        self.loop.call_soon_threadsafe(self.cancel)
 
     def cancel(self) -> None:
         self.job.cancelled.set()
@@ -131,6 +132,7 @@ class Worker:
         self._claim = {"wait": "20s", "lease": lease and text(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
         self._handlers: dict[str, Handler] = {}
         self._runs: dict[_Run, asyncio.Task[None]] = {}
+        self._results: asyncio.Queue[tuple[_Run, Outcome, asyncio.Future[Any]]] = asyncio.Queue()
         self._stopping, self._ended = False, threading.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(concurrency, "dq-jobs")
@@ -154,9 +156,8 @@ class Worker:
     def stop(self) -> None:
         """Makes `run_async` return when the running handlers have ended, or `grace` is over. Any thread may call it."""
         self._stopping = True
-        if (claiming := self._claiming) and not claiming.done():
-            loop = claiming.get_loop()  # jobs may be on their way
-            loop.call_soon_threadsafe(lambda: loop.call_later(0.2, claiming.cancel))
+        if self._claiming and not self._claiming.done():
+            self._claiming.get_loop().call_soon_threadsafe(self._claiming.cancel)
 
     async def __aenter__(self) -> Worker:
         self._task = asyncio.create_task(self.run_async())
@@ -169,21 +170,20 @@ class Worker:
     async def run_async(self) -> None:
         """Runs jobs in your event loop, until `stop` or its cancellation. A worker runs once."""
         threading.Thread(target=self._keep_leases, daemon=True).start()
-        self._claiming = claiming = asyncio.create_task(self._claim_jobs())
+        settling = asyncio.create_task(self._settle_together())
+        self._claiming = asyncio.create_task(self._claim_jobs())
         try:
-            await asyncio.wait({claiming})
-            if not claiming.cancelled():
-                claiming.result()
-        except DqError as error:
-            log.error("the worker stops: %s", error)
-            raise
+            [error] = await asyncio.gather(self._claiming, return_exceptions=True)
+            if isinstance(error, Exception):
+                log.error("the worker stops: %s", error)
+                raise error
         finally:
-            claiming.cancel()
             for seconds in (self._grace, 1.0):
                 if self._runs:
-                    await asyncio.wait(set(self._runs.values()), timeout=seconds)
+                    await asyncio.wait(self._runs.values(), timeout=seconds)
                 for run in self._runs:
                     run.cancel()
+            settling.cancel()
             self._ended.set()
             self._threads.shutdown(wait=False)
             await self._api.close()
@@ -192,23 +192,24 @@ class Worker:
         while not self._stopping:
             free = self._concurrency - len(self._runs)
             if not free:
-                await asyncio.wait(set(self._runs.values()), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(self._runs.values(), return_when=asyncio.FIRST_COMPLETED)
                 continue
             body = {**self._claim, "queues": dict.fromkeys(self._handlers, free), "max": free}
-            asked = _now()
+            asked = monotonic()
             answer = await self._api.request("POST", "/v1/claims", body, repeat=True, timeout=30.0)
             runs = [_Run(data, answer["now"], asked) for data in answer["jobs"]] if answer else []
             # The answer may be old: the process was suspended, or only waited for jobs.
-            if old := [run for run in runs if run.ends - _now() < run.length / 2]:
+            if old := [run for run in runs if run.ends - monotonic() < run.length / 2]:
                 await asyncio.to_thread(self._renew, old)
             for run in runs:
-                if _is_held(run):
+                if run.ends > monotonic():
                     self._runs[run] = asyncio.create_task(self._run(run))
 
     async def _run(self, run: _Run) -> None:
+        outcome = await self._handle(run)
         try:
             try:
-                await self._settle(run, await self._handle(run))
+                await self._settle(run, outcome)
             except (DqError, TypeError, ValueError) as error:  # such as a payload that is too large
                 await self._settle(run, Retry(ascii(error)))
         except Exception as error:
@@ -219,13 +220,13 @@ class Worker:
     async def _handle(self, run: _Run) -> Outcome:
         job, handler = run.job, self._handlers[run.job.queue]
         if inspect.iscoroutinefunction(handler):
-            run.coroutine = asyncio.ensure_future(handler(run.job))
+            run.coroutine = asyncio.ensure_future(handler(job))
             [result] = await asyncio.gather(run.coroutine, return_exceptions=True)
         else:
-            result = await run.loop.run_in_executor(self._threads, _call, handler, run.job)
+            result = await run.loop.run_in_executor(self._threads, _call, handler, job)
         if result is None or isinstance(result, Outcome):
             return result or Outcome()
-        if run.job.cancelled.is_set():  # it was told to stop
+        if job.cancelled.is_set():  # it was told to stop
             return Release()
         if not isinstance(result, BaseException):
             result = TypeError(f"the handler returned {result!r:.99}, neither None nor an Outcome")
@@ -233,51 +234,39 @@ class Worker:
         return Retry(f"{type(result).__name__}: {result}"[:10_000])
 
     async def _settle(self, run: _Run, outcome: Outcome) -> None:
-        """Repeats until the server answers or the lease has ended."""
-        if not _is_held(run):
-            return
-        body = {"results": [{"lease": run.lease, **outcome.body}]}
+        answer = None
+        if len(json.dumps(outcome.body)) < 1_000:  # large ones go alone: a request may have 2 MiB
+            answered = run.loop.create_future()
+            self._results.put_nowait((run, outcome, answered))
+            answer = await answered
+        if not answer:
+            [answer] = await self._send([(run, outcome)])
+        if answer["result"] == "lost":
+            run.lose(answer["why"])
+        elif answer["result"] == "refused":
+            raise DqError("refused", answer["error"]["detail"])
+
+    async def _settle_together(self) -> None:
+        """Sends one request at a time. Results that come meanwhile share the next one."""
+        while True:
+            batch = [await self._results.get()]
+            while len(batch) < 1_000 and not self._results.empty():
+                batch.append(self._results.get_nowait())
+            answers: list[Any] = [None] * len(batch)  # all are refused if one is malformed: then each goes alone
+            with suppress(Exception):
+                answers = await self._send([(run, outcome) for run, outcome, _ in batch])
+            for (_, _, answered), answer in zip(batch, answers, strict=True):
+                answered.set_result(answer)
+
+    async def _send(self, results: list[tuple[_Run, Outcome]]) -> list[Any]:
+        """Repeats until the server answers or the leases have ended."""
+        body = {"results": [{"lease": run.lease, **outcome.body} for run, outcome in results]}
         request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
-        [result] = (await asyncio.wait_for(request, run.ends - _now()))["results"]
-        if result["result"] == "lost":
-            run.lose(result["why"])
-        elif result["result"] == "refused":
-            raise DqError("refused", result["error"]["detail"])
+        answer = await asyncio.wait_for(request, max(run.ends for run, _ in results) - monotonic())
+        return answer["results"]
 
     def _keep_leases(self) -> None:
         """Runs in a thread of its own, so that a handler may block the event loop."""
         while not self._ended.wait(0.2):
-            runs = [run for run in list(self._runs) if _is_held(run)]
-            if any(run.ends - _now() < run.length * 2 / 3 for run in runs):
-                self._renew(runs)
-        self._leases.close()
-
-    def _renew(self, runs: list[_Run]) -> None:
-        body, sent = {"leases": [run.lease for run in runs]}, _now()
-        try:
-            answer = self._leases.request("POST", "/v1/leases:renew", body, repeat=True, timeout=3.0)
-        except DqError as error:
-            log.warning("leases are not renewed: %s", error)
-            return
-        for run, result in zip(runs, answer["leases"], strict=True):
-            if result["result"] == "renewed":
-                run.ends = sent + (parse_time(result["until"]) - parse_time(answer["now"])).total_seconds()
-            else:
-                run.lose(result.get("why") or result["error"]["detail"])
-
-
-def _is_held(run: _Run) -> bool:
-    if run.ends <= _now():
-        run.lose("expired")
-    return not run.lost
-
-
-def _call(handler: Handler, job: Job) -> Any:
-    try:
-        return handler(job)
-    except (Exception, SystemExit) as error:  # a future cannot hold a StopIteration
-        return error
-
-
-def _now() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()  # counts sleep
+            now = monotonic()
+            ...
