@@ -1,0 +1,200 @@
+//! Workers of three languages on the same queues, while workers, the server and the store are killed, and
+//! workers suspended for longer than their leases.
+//!
+//! `DQ_STORM_SEED` repeats a storm's choices, though not their times; `DQ_STORM_SECONDS` makes it longer.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dq::JobId;
+use dq_servers::Redis;
+use dq_testkit::trace::{ObservedCall, ObservedVerdict, Trace};
+use tokio::task::spawn_blocking;
+
+use crate::programs::{Language, Starter, Workers};
+use crate::recorder::{LEASE, Recorder, nanos};
+use crate::runs::{Notes, Runs};
+use crate::server::{Server, schedule, wait_until_done, work};
+
+const LANGUAGES: [Language; 6] = [
+    Language::Python,
+    Language::TypeScript,
+    Language::Java,
+    Language::Python,
+    Language::TypeScript,
+    Language::Java,
+];
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_loses_no_job_and_leases_none_twice() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let seed =
+        number("DQ_STORM_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000);
+    let duration = Duration::from_secs(number("DQ_STORM_SECONDS").unwrap_or(20));
+    println!("DQ_STORM_SEED={seed}");
+
+    let notes = Notes::new();
+    let scene = spawn_blocking(|| {
+        let redis = Redis::options().aof().start();
+        (Server::start(&redis.url()), redis)
+    });
+    let (server, redis) = scene.await.unwrap();
+    let address = server.address.clone();
+    let recorder = Recorder::start(&address).await;
+    let (proxy, file) = (recorder.address.clone(), notes.file());
+    let starters = LANGUAGES.map(|language| {
+        let (proxy, file) = (proxy.clone(), file.clone());
+        let lease = u64::try_from(LEASE.as_millis()).unwrap();
+        spawn_blocking(move || Starter::build(language, &proxy, &file, lease, 1, 4))
+    });
+    let mut victims = vec![Victim::Server(server), Victim::Store(redis)];
+    for starter in starters {
+        let starter = starter.await.unwrap();
+        victims.push(Victim::Workers(starter.start(), starter));
+    }
+
+    let end = Instant::now() + duration;
+    let scheduling =
+        tokio::spawn(schedule_jobs(Arc::clone(&recorder), address.clone(), Random(seed), end));
+    let faults = spawn_blocking(move || break_and_mend(victims, Random(seed ^ 1), end));
+    let victims = faults.await.unwrap();
+    let jobs = scheduling.await.unwrap();
+    wait_until_done(&address, jobs).await;
+    drop(victims);
+
+    let (trace, runs) = (recorder.trace(), notes.read());
+    println!("{jobs} jobs, {} runs, {} calls", runs.len(), trace.events().len());
+    let violations = trace.check(&[]);
+    assert!(violations.is_empty(), "{violations:#?}");
+    assert_eq!(trace.done_count(), jobs, "each job is done once");
+    check_runs(&trace, &runs);
+}
+
+async fn schedule_jobs(
+    recorder: Arc<Recorder>,
+    server: String,
+    mut random: Random,
+    end: Instant,
+) -> usize {
+    let mut jobs = 0;
+    while Instant::now() < end {
+        let queue = ["A", "B"][random.below(2) as usize];
+        let plan = ["done", "done", "fail", "again"][random.below(4) as usize];
+        // One in 20 takes longer than a lease.
+        let millis = if random.below(20) == 0 { 3_000 } else { 10 + random.below(300) };
+        let (payload, delay) = (work(millis, plan), random.below(1_500));
+        let invoked = nanos();
+        let id = schedule(&server, queue, payload.clone(), delay).await;
+        recorder.scheduled(invoked, (&id, queue), &payload, delay);
+        jobs += 1;
+        tokio::time::sleep(random.millis(10, 60)).await;
+    }
+    jobs
+}
+
+enum Victim {
+    Server(Server),
+    Store(Redis),
+    Workers(Workers, Starter),
+}
+
+enum Fault {
+    Killed,
+    Suspended,
+}
+
+impl Victim {
+    /// Returns the fault, and for how long it lasts.
+    fn damage(&mut self, random: &mut Random) -> (Fault, Duration) {
+        match self {
+            Self::Server(server) => server.kill(),
+            Self::Store(redis) => redis.kill(),
+            Self::Workers(workers, _) if random.below(2) == 0 => {
+                workers.signal("STOP");
+                return (Fault::Suspended, LEASE + random.millis(100, 2_000));
+            }
+            Self::Workers(workers, _) => workers.signal("KILL"),
+        }
+        (Fault::Killed, random.millis(10, 800))
+    }
+
+    fn mend(&mut self, fault: &Fault) {
+        match (self, fault) {
+            (Self::Server(server), _) => server.restart(),
+            (Self::Store(redis), _) => redis.restart(),
+            (Self::Workers(workers, _), Fault::Suspended) => workers.signal("CONT"),
+            (Self::Workers(workers, starter), Fault::Killed) => *workers = starter.start(),
+        }
+    }
+}
+
+/// Damages one victim after the other, several of them at a time, until `end`; then mends all.
+fn break_and_mend(mut victims: Vec<Victim>, mut random: Random, end: Instant) -> Vec<Victim> {
+    let mut faults: HashMap<usize, (Fault, Instant)> = HashMap::new();
+    let mut next = Instant::now();
+    while Instant::now() < end || !faults.is_empty() {
+        let now = Instant::now();
+        faults.retain(|index, (fault, until)| {
+            let lasts = *until > now;
+            if !lasts {
+                victims[*index].mend(fault);
+            }
+            lasts
+        });
+        if next <= now && now < end {
+            next = now + random.millis(100, 900);
+            let index = random.below(victims.len() as u64) as usize;
+            faults.entry(index).or_insert_with(|| {
+                let (fault, duration) = victims[index].damage(&mut random);
+                (fault, now + duration)
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    victims
+}
+
+/// Handlers run with a lease and not early, and what is settled as done has run to its end.
+fn check_runs(trace: &Trace, runs: &Runs) {
+    let mut due: HashMap<(JobId, u64), _> = HashMap::new();
+    for event in trace.events() {
+        match &event.call {
+            ObservedCall::Claim { job, token, due: time, .. } => {
+                due.insert((*job, *token), *time);
+            }
+            ObservedCall::Settle {
+                job,
+                token,
+                verdict: ObservedVerdict::Done | ObservedVerdict::Again(..),
+                ..
+            } => {
+                let run = runs.get(&(*job, *token));
+                let has_ended = run.is_some_and(|run| run.end.is_some());
+                assert!(has_ended, "job {job}, token {token} is settled, and has run: {run:?}");
+            }
+            _ => {}
+        }
+    }
+    for ((job, token), run) in runs {
+        let due = due.get(&(*job, *token)).expect("a run has a lease");
+        assert!(run.start >= *due, "job {job} is due at {due} and has run: {run:?}");
+    }
+}
