@@ -16,7 +16,21 @@ from uuid import UUID
 import pytest
 from conftest import TOKEN, WORKER_TOKEN, Running, Server, eventually
 
-from dq_jobs import Again, Client, Dead, DqError, Job, Outcome, Release, Retry, Skip, Snooze, Throttle, Worker
+from dq_jobs import (
+    Again,
+    AsyncClient,
+    Client,
+    Dead,
+    DqError,
+    Job,
+    Outcome,
+    Release,
+    Retry,
+    Skip,
+    Snooze,
+    Throttle,
+    Worker,
+)
 
 
 def new_worker(server: Server, **options: Any) -> Worker:
@@ -64,6 +78,65 @@ def test_many_jobs_at_once(server: Server, client: Client, queue: str) -> None:
     with Running(worker):
         eventually(lambda: all(client.get(queue, id)["state"] == "ended" for id in ids))
     assert all(client.get(queue, id)["ended"]["ending"] == "done" for id in ids)
+
+
+def test_results_that_come_during_a_call_share_the_next(
+    server: Server, client: Client, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = new_worker(server, concurrency=20)
+    sent, all_ended = asyncio.Event(), asyncio.Event()
+    ended: list[Job] = []
+    calls: list[int] = []
+    request = AsyncClient.request
+
+    async def counted(self: AsyncClient, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        if path == "/v1/leases:settle":
+            calls.append(len(body["results"]))
+            sent.set()
+            await all_ended.wait()
+        return await request(self, method, path, body, **options)
+
+    @worker.handler(queue)
+    async def handle(job: Job) -> None:
+        if job.payload > 0:
+            await sent.wait()
+        ended.append(job)
+        if len(ended) == 20:
+            all_ended.set()
+
+    monkeypatch.setattr(AsyncClient, "request", counted)
+    ids = [client.schedule(queue, n).id for n in range(20)]
+    with Running(worker):
+        eventually(lambda: all(client.get(queue, id)["state"] == "ended" for id in ids))
+    assert calls[0] == 1
+    assert sum(calls) == 20
+    assert len(calls) <= 3
+
+
+@pytest.mark.parametrize("wrong", [Skip(42), Dead("\ud800"), Again({1}), None])  # type: ignore[arg-type]
+def test_results_that_cannot_be_sent_together_go_alone(
+    server: Server, client: Client, queue: str, wrong: Outcome | None
+) -> None:
+    queue = f"{queue}-{wrong and wrong.name}"
+    worker = new_worker(server)
+    waiting: list[Job] = []
+    all_started = asyncio.Event()
+
+    @worker.handler(queue)
+    async def handle(job: Job) -> Outcome | None:
+        waiting.append(job)
+        if len(waiting) == 5:
+            all_started.set()
+        await all_started.wait()
+        if wrong is None:
+            return Again("x" * 600_000, due="1h")  # too large together
+        return wrong if job.payload == 0 else Snooze("1h")
+
+    jobs = [client.schedule(queue, n, max_attempts=1).id for n in range(5)]
+    with Running(worker):
+        eventually(lambda: all(client.get(queue, id)["state"] not in ("ready", "running") for id in jobs))
+    states = [client.get(queue, id)["state"] for id in jobs]
+    assert states == ["dead" if wrong else "scheduled"] + ["scheduled"] * 4
 
 
 def test_a_failing_handler_is_retried_with_its_delay(server: Server, client: Client, queue: str) -> None:
@@ -145,7 +218,7 @@ def test_an_outcome_that_cannot_be_stored_fails_the_attempt(server: Server, clie
 
     assert "soon" in error_after(Snooze("soon"))
     assert "JSON" in error_after(Again(object()))
-    assert error_after(Again("x" * 3_000_000))
+    assert "too large" in error_after(Again("x" * 3_000_000))
     assert "returned 42" in error_after(42)
     assert "surrogates" in error_after(Dead("\ud800"))
 

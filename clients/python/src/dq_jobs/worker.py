@@ -10,9 +10,9 @@ import signal
 import socket
 import threading
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from time import monotonic
@@ -109,7 +109,6 @@ class _Run:
     def lose(self, why: str) -> None:
         log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
         self.ends = 0.0
-        self.job.cancelled.set()
         self.loop.call_soon_threadsafe(self.cancel)
 
     def cancel(self) -> None:
@@ -118,7 +117,7 @@ class _Run:
             self.coroutine.cancel()
 
 
-class Worker:
+class Worker(AbstractAsyncContextManager["Worker"]):
     """Runs the jobs of all queues that have a handler, `concurrency` at once.
 
     A job of a process that died waits for a `lease`. At shutdown, handlers have `grace` seconds to end.
@@ -132,7 +131,7 @@ class Worker:
         self._claim = {"wait": "20s", "lease": lease and text(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
         self._handlers: dict[str, Handler] = {}
         self._runs: dict[_Run, asyncio.Task[None]] = {}
-        self._results: asyncio.Queue[tuple[_Run, Outcome, asyncio.Future[Any]]] = asyncio.Queue()
+        self._results: asyncio.Queue[tuple[_Run, Any, asyncio.Future[Any]]] = asyncio.Queue()
         self._stopping, self._ended = False, threading.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(concurrency, "dq-jobs")
@@ -206,10 +205,9 @@ class Worker:
                     self._runs[run] = asyncio.create_task(self._run(run))
 
     async def _run(self, run: _Run) -> None:
-        outcome = await self._handle(run)
         try:
             try:
-                await self._settle(run, outcome)
+                await self._settle(run, await self._handle(run))
             except (DqError, TypeError, ValueError) as error:  # such as a payload that is too large
                 await self._settle(run, Retry(ascii(error)))
         except Exception as error:
@@ -234,39 +232,68 @@ class Worker:
         return Retry(f"{type(result).__name__}: {result}"[:10_000])
 
     async def _settle(self, run: _Run, outcome: Outcome) -> None:
+        result = {"lease": run.lease, **outcome.body}
+        size = len(json.dumps(result, ensure_ascii=False).encode())
+        if size > 2_000_000:  # the server would close the connection
+            raise ValueError(f"an outcome of {size} bytes is too large")
         answer = None
-        if len(json.dumps(outcome.body)) < 1_000:  # large ones go alone: a request may have 2 MiB
-            answered = run.loop.create_future()
-            self._results.put_nowait((run, outcome, answered))
+        if size < 1_000:  # a thousand of them are not too large
+            answered: asyncio.Future[Any] = run.loop.create_future()
+            self._results.put_nowait((run, result, answered))
             answer = await answered
         if not answer:
-            [answer] = await self._send([(run, outcome)])
+            [answer] = await self._send([run], [result])
         if answer["result"] == "lost":
             run.lose(answer["why"])
         elif answer["result"] == "refused":
             raise DqError("refused", answer["error"]["detail"])
 
     async def _settle_together(self) -> None:
-        """Sends one request at a time. Results that come meanwhile share the next one."""
+        """Results that come during a call share the next one."""
         while True:
             batch = [await self._results.get()]
             while len(batch) < 1_000 and not self._results.empty():
                 batch.append(self._results.get_nowait())
-            answers: list[Any] = [None] * len(batch)  # all are refused if one is malformed: then each goes alone
-            with suppress(Exception):
-                answers = await self._send([(run, outcome) for run, outcome, _ in batch])
-            for (_, _, answered), answer in zip(batch, answers, strict=True):
-                answered.set_result(answer)
+            runs, results, answered = zip(*batch, strict=True)
+            answers: list[Any] = [None] * len(batch)
+            with suppress(Exception):  # one is malformed: each goes alone
+                answers = await self._send(runs, results)
+            for future, answer in zip(answered, answers, strict=True):
+                future.set_result(answer)
 
-    async def _send(self, results: list[tuple[_Run, Outcome]]) -> list[Any]:
+    async def _send(self, runs: Sequence[_Run], results: Sequence[Any]) -> Any:
         """Repeats until the server answers or the leases have ended."""
-        body = {"results": [{"lease": run.lease, **outcome.body} for run, outcome in results]}
-        request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
-        answer = await asyncio.wait_for(request, max(run.ends for run, _ in results) - monotonic())
+        request = self._api.request("POST", "/v1/leases:settle", {"results": results}, repeat=True)
+        answer = await asyncio.wait_for(request, max(run.ends for run in runs) - monotonic())
         return answer["results"]
 
     def _keep_leases(self) -> None:
         """Runs in a thread of its own, so that a handler may block the event loop."""
         while not self._ended.wait(0.2):
-            now = monotonic()
-            ...
+            now, runs = monotonic(), [run for run in list(self._runs) if run.ends]
+            for run in runs:
+                if run.ends < now:
+                    run.lose("expired")
+            if any(run.ends - now < run.length * 2 / 3 for run in runs):
+                self._renew(runs)
+        self._leases.close()
+
+    def _renew(self, runs: list[_Run]) -> None:
+        body, sent = {"leases": [run.lease for run in runs]}, monotonic()
+        try:
+            answer = self._leases.request("POST", "/v1/leases:renew", body, repeat=True, timeout=3.0)
+        except DqError as error:
+            log.warning("leases are not renewed: %s", error)
+            return
+        for run, result in zip(runs, answer["leases"], strict=True):
+            if result["result"] == "renewed":
+                run.ends = sent + run.length
+            else:
+                run.lose(result.get("why") or result["error"]["detail"])
+
+
+def _call(handler: Handler, job: Job) -> Any:
+    try:
+        return handler(job)
+    except (Exception, SystemExit) as error:  # a future cannot hold a StopIteration
+        return error
