@@ -2,7 +2,6 @@ import { type CallOptions, type ConnectionOptions, Http } from "./http.ts";
 import { type Duration, due } from "./outcomes.ts";
 
 export type JobRef = string | { key: string };
-
 export type When = { delay?: Duration; at?: never } | { delay?: never; at: Date | string };
 
 export interface Policies extends CallOptions {

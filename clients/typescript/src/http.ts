@@ -8,7 +8,6 @@ export interface ConnectionOptions {
 
 /** While the server is away, a call is repeated for `retryFor` milliseconds, by default 10,000. */
 export type CallOptions = { signal?: AbortSignal; retryFor?: number };
-
 type Call = CallOptions & { body?: unknown; headers?: Record<string, string>; timeout?: number };
 
 /** Why a request failed. `kind` is such as `not found`, `conflict`, `forbidden`, `unavailable`. */

@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ConnectionOptions, Http, describe } from "./http.ts";
+import { type ConnectionOptions, DqError, Http, describe } from "./http.ts";
 import { Outcome, fail } from "./outcomes.ts";
 
 export interface WorkerOptions extends ConnectionOptions {
@@ -44,7 +44,7 @@ export class Worker {
   /** With the handlers that have lost their lease: they use a slot until they end. */
   readonly #working = new Set<Promise<void>>();
   readonly #results: object[] = [];
-  #answer?: Promise<any>;
+  #answers: Promise<any[] | void> = Promise.resolve([]);
   #wake = () => {};
 
   constructor(options: WorkerOptions = {}) {
@@ -115,31 +115,34 @@ export class Worker {
   async #settle(run: Run, outcome: Outcome): Promise<void> {
     if (!this.#leased.delete(run)) return;
     try {
-      const { result, why, error } = await this.#report(run, outcome);
-      if (result === "refused" && outcome.message !== "failed") {
-        this.#leased.add(run); // For example, the delay is wrong.
-        await this.#settle(run, fail(error.detail));
-      } else if (result !== "settled") throw new Error(why ?? error.detail);
-    } catch (error) {
+      const { why, error } = await this.#report(run, outcome);
+      if (why ?? error)
+        throw new DqError(why ? "lost" : "invalid input", why ?? error.detail);
+    } catch (error: any) {
       this.#options.warn(`dq: job ${run.job.id} is not ${outcome.message}: ${describe(error)}`);
+      if (error.kind !== "invalid input" || outcome.message === "failed") return;
+      this.#leased.add(run); // For example, the delay is wrong.
+      await this.#settle(run, fail(error));
     }
   }
 
-  /** Sends a result. Small ones that come within 2 milliseconds share a request. */
+  /** Sends a result. Small ones that come during a request share the next one. */
   async #report(run: Run, outcome: Outcome): Promise<any> {
     const result = { lease: run.job.lease, outcome: outcome.message, ...outcome.fields };
-    const send = (results: object[]) =>
-      this.#http.send("POST", "/v1/leases:settle", {
-        body: { results },
-        retryFor: this.#options.lease,
-      });
-    if (JSON.stringify(result).length > 1_000) return (await send([result])).results[0];
-    const index = this.#results.push(result) - 1;
-    this.#answer ??= sleep(2).then(() => {
-      this.#answer = undefined;
-      return send(this.#results.splice(0));
-    });
-    return (await this.#answer).results[index];
+    const size = Buffer.byteLength(JSON.stringify(result));
+    if (size > 2_000_000) throw new DqError("invalid input", `${size} bytes are too large`);
+    const send = async (results: object[]) => {
+      const call = { body: { results }, retryFor: run.expires - performance.now() };
+      return (await this.#http.send("POST", "/v1/leases:settle", call)).results;
+    };
+    if (size < 1_000) {
+      const index = this.#results.push(result) - 1;
+      const share = () => send(this.#results.splice(0));
+      if (index === 0) this.#answers = this.#answers.then(share, share);
+      const answers = await this.#answers.catch(() => {}); // Another one has a wrong form.
+      if (answers) return answers[index];
+    }
+    return (await send([result]))[0];
   }
 
   async #renew(runs: Run[]): Promise<void> {

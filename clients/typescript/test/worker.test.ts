@@ -121,6 +121,53 @@ test("each of the results that share a request has its own answer", async () => 
   });
 });
 
+test("results that come during a request share the next one", async (context) => {
+  const [sent, all] = [signal(), signal()];
+  const sizes: number[] = [];
+  const { fetch } = globalThis;
+  context.mock.method(globalThis, "fetch", async (url: string, call: RequestInit) => {
+    if (url.endsWith("/v1/leases:settle")) {
+      sizes.push(JSON.parse(String(call.body)).results.length);
+      sent.resolve();
+      await all.promise;
+    }
+    return fetch(url, call);
+  });
+  let ended = 0;
+  const worker = server.worker({ concurrency: 20 }).handle("SHARED", async (job) => {
+    if (job.payload !== 0) await sent.promise;
+    if (++ended === 20) all.resolve();
+  });
+  const jobs = Array.from({ length: 20 }, (_, payload) => ({ payload }));
+  const scheduled = await server.client().scheduleMany("SHARED", jobs);
+  await during(worker, () => all.promise);
+  const ends = scheduled.map(({ id }) => server.client().get("SHARED", id));
+  assert.ok((await Promise.all(ends)).every((job) => job.ended?.ending === "done"));
+  assert.equal(sizes[0], 1);
+  assert.ok(sizes.length <= 3, `${sizes}`);
+});
+
+test("a result of a wrong form, or a large one, does not harm the others", async () => {
+  const client = server.client();
+  const all = signal();
+  let waiting = 0;
+  const worker = server.worker().handle("WRONG", async (job: Job<number>) => {
+    if (++waiting === 4) all.resolve();
+    await all.promise;
+    if (job.payload === 0) return skip(42 as any);
+    return job.payload === 1 ? again("x".repeat(3_000_000)) : snooze("1h");
+  });
+  const jobs = [0, 1, 2, 3].map((payload) => ({ payload, maxAttempts: 1 }));
+  const scheduled = await client.scheduleMany("WRONG", jobs);
+  await during(worker, () => all.promise);
+  const ends = await Promise.all(scheduled.map(({ id }) => client.get("WRONG", id)));
+  assert.deepEqual(
+    ends.map((job) => job.state),
+    ["dead", "dead", "scheduled", "scheduled"],
+  );
+  assert.match(ends[1]!.dead!.message, /too large/);
+});
+
 test("a throttled queue starts no other job", async () => {
   const client = server.client();
   const times: number[] = [];
