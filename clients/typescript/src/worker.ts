@@ -116,8 +116,7 @@ export class Worker {
     if (!this.#leased.delete(run)) return;
     try {
       const { why, error } = await this.#report(run, outcome);
-      if (why ?? error)
-        throw new DqError(why ? "lost" : "invalid input", why ?? error.detail);
+      if (why ?? error) throw new DqError(why ? "lost" : "invalid input", why ?? error.detail);
     } catch (error: any) {
       this.#options.warn(`dq: job ${run.job.id} is not ${outcome.message}: ${describe(error)}`);
       if (error.kind !== "invalid input" || outcome.message === "failed") return;
