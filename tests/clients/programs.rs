@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use dq_servers::PythonPackage;
 
@@ -89,8 +91,9 @@ pub(crate) enum Language {
 }
 
 /// Starts processes of one language, which note their runs in a file.
+#[derive(Clone)]
 pub(crate) struct Starter {
-    command: Box<dyn Fn() -> Command + Send + Sync>,
+    command: Arc<dyn Fn() -> Command + Send + Sync>,
     arguments: Vec<String>,
     errors: PathBuf,
 }
@@ -99,18 +102,16 @@ impl Starter {
     /// Builds the language's program. Each of its processes has so many workers, with so many slots each.
     pub(crate) fn build(
         language: Language,
-        address: &str,
-        file: &Path,
-        lease_ms: u64,
-        workers: u32,
-        slots: u32,
+        (address, file): (&str, &Path),
+        lease: Duration,
+        (workers, slots): (u32, u32),
     ) -> Self {
-        let command: Box<dyn Fn() -> Command + Send + Sync> = match language {
-            Language::Python => Box::new(python()),
-            Language::TypeScript => Box::new(typescript()),
-            Language::Java => Box::new(java()),
+        let command: Arc<dyn Fn() -> Command + Send + Sync> = match language {
+            Language::Python => Arc::new(python()),
+            Language::TypeScript => Arc::new(typescript()),
+            Language::Java => Arc::new(java()),
         };
-        let numbers = [lease_ms, workers.into(), slots.into()].map(|number| number.to_string());
+        let numbers = [lease.as_millis(), workers.into(), slots.into()].map(|it| it.to_string());
         let texts = [format!("http://{address}"), TOKEN.to_owned(), file.display().to_string()];
         let errors = file.with_extension("errors");
         Self { command, arguments: [texts, numbers].concat(), errors }

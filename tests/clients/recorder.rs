@@ -179,7 +179,9 @@ impl Calls {
 /// Forwards a request, unless the worker closes its connection before the answer.
 async fn forward(State(recorder): State<Arc<Recorder>>, incoming: Request) -> Response {
     let path = incoming.uri().path().to_owned();
-    let body = to_bytes(incoming.into_body(), usize::MAX).await.unwrap();
+    let Ok(body) = to_bytes(incoming.into_body(), usize::MAX).await else {
+        return StatusCode::BAD_REQUEST.into_response(); // The worker was killed meanwhile.
+    };
     let body: Value = serde_json::from_slice(&body).unwrap();
     let events = recorder.invoked(&path, &body);
     match request(&recorder.server, "POST", &path, "", &body).await {

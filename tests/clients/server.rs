@@ -54,6 +54,11 @@ impl Server {
 
     /// Starts the server again, at its address, and waits until it accepts requests.
     pub(crate) fn restart(&mut self) {
+        self.try_restart().unwrap();
+    }
+
+    /// The error is the server's, which does not start without its store.
+    pub(crate) fn try_restart(&mut self) -> Result<(), String> {
         let log = std::fs::File::options().create(true).append(true).open(self.log()).unwrap();
         let mut child = Command::new(program())
             .args(["serve", "--json", "--address", &self.address])
@@ -67,8 +72,11 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         self.process = Some(child);
-        let log = std::fs::read_to_string(self.log()).unwrap();
-        assert!(line.contains(&self.address), "dq serve does not start: {line}{log}");
+        if line.contains(&self.address) {
+            return Ok(());
+        }
+        self.kill();
+        Err(std::fs::read_to_string(self.log()).unwrap())
     }
 
     fn log(&self) -> PathBuf {
@@ -108,7 +116,7 @@ pub(crate) fn signal(process: u32, name: &str) {
     assert!(shell.status().unwrap().success());
 }
 
-/// Makes a request on a new connection, with a body of JSON if it is not null, and these headers' lines.
+/// Makes a request on a new connection, with a body of JSON unless it is null. `headers` are whole lines.
 /// Returns the status and the body.
 pub(crate) async fn request(
     address: &str,
@@ -117,36 +125,25 @@ pub(crate) async fn request(
     headers: &str,
     body: &Value,
 ) -> io::Result<(u16, Value)> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(text_of(address, method, path, headers, body).as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-}
-
-pub(crate) fn text_of(
-    address: &str,
-    method: &str,
-    path: &str,
-    headers: &str,
-    body: &Value,
-) -> String {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\
-         connection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{headers}\r\n{body}",
-        body.len()
-    )
+    let length = body.len();
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    );
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(text.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    parse(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// Returns nothing if the answer is incomplete.
-pub(crate) fn parse(answer: &str) -> Option<(u16, Value)> {
+fn parse(answer: &str) -> Option<(u16, Value)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    match status {
-        204 => Some((status, Value::Null)),
-        _ => Some((status, serde_json::from_str(body).ok()?)),
-    }
+    let body = if status == 204 { "null" } else { body };
+    Some((status, serde_json::from_str(body).ok()?))
 }
 
 /// What a worker does with a job: its payload.
