@@ -111,12 +111,15 @@ public class DelayQueueClient {
     }
 
     HttpRequest.Builder request(String method, Object body) {
-        String json = payloads.valueToTree(body).toString();
+        byte[] json = payloads.valueToTree(body).toString().getBytes(StandardCharsets.UTF_8);
+        if (json.length > 2_000_000) { // The server would close the connection.
+            throw new DelayQueueException(413, "too-large", json.length + " bytes", null);
+        }
         return HttpRequest.newBuilder()
                 .timeout(PATIENCE)
                 .header("authorization", "Bearer " + token)
                 .header("content-type", "application/json")
-                .method(method, HttpRequest.BodyPublishers.ofString(json));
+                .method(method, HttpRequest.BodyPublishers.ofByteArray(json));
     }
 
     /** Sends a request, and repeats it without an answer, until patience ends or the thread is interrupted. */

@@ -21,5 +21,4 @@ public record Job(
         int deliveries,
         int step,
         long token,
-        String lease,
-        Instant leaseEnds) {}
+        String lease) {}

@@ -4,16 +4,18 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.lang.System.Logger.Level;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
-import java.time.Instant;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -31,9 +33,9 @@ public final class Worker implements AutoCloseable {
         Outcome handle(T payload, Job job) throws Exception;
     }
 
-    private record Answer(Instant until, String why, JsonNode error) {}
+    private record Answer(String result, String why, JsonNode error) {}
 
-    private record Answers(List<Job> jobs, List<Answer> leases, List<Answer> results, Instant now) {}
+    private record Answers(List<Job> jobs, List<Answer> leases, List<Answer> results) {}
 
     private static final System.Logger LOG = System.getLogger(Worker.class.getName());
     private static final Duration FOREVER = Duration.ofDays(36_500);
@@ -44,8 +46,10 @@ public final class Worker implements AutoCloseable {
     private final Semaphore slots;
     private final ScheduledExecutorService pool;
     private final Thread claims = new Thread(this::claim, "dq-claims");
+    private final Thread settlements = new Thread(this::settle, "dq-settlements");
     private final Map<String, Handler<JsonNode>> handlers = new HashMap<>();
-    private final Set<Run> runs = ConcurrentHashMap.newKeySet();
+    private final Set<Run> running = ConcurrentHashMap.newKeySet();
+    private final BlockingQueue<Run> ended = new LinkedBlockingQueue<>();
     private volatile boolean stopping;
 
     public Worker(DelayQueueClient client) {
@@ -75,6 +79,7 @@ public final class Worker implements AutoCloseable {
         long period = lease.toMillis() / 4;
         pool.scheduleWithFixedDelay(this::renew, period, period, TimeUnit.MILLISECONDS);
         claims.start();
+        settlements.start();
         Runtime.getRuntime().addShutdownHook(new Thread(this::close, "dq-shutdown"));
         return this;
     }
@@ -82,19 +87,18 @@ public final class Worker implements AutoCloseable {
     /** Claims no more, waits for running handlers, then interrupts the rest, whose jobs are handed back. */
     @Override
     public synchronized void close() {
-        if (stopping) {
-            return;
-        }
         stopping = true;
         claims.interrupt();
         try {
-            slots.tryAcquire(concurrency, shutdownTimeout.toMillis(), TimeUnit.MILLISECONDS);
-            pool.shutdownNow();
-            pool.awaitTermination(2, TimeUnit.SECONDS);
+            if (!slots.tryAcquire(concurrency, shutdownTimeout.toMillis(), TimeUnit.MILLISECONDS)) {
+                pool.shutdownNow();
+                slots.tryAcquire(concurrency, 2, TimeUnit.SECONDS);
+            }
         } catch (InterruptedException e) {
-            pool.shutdownNow();
             Thread.currentThread().interrupt();
         }
+        pool.shutdownNow();
+        settlements.interrupt();
     }
 
     private void claim() {
@@ -120,36 +124,43 @@ public final class Worker implements AutoCloseable {
     private List<Run> claim(int free) {
         // Short enough that an answer after half the lease is late: the process may have been suspended meanwhile.
         Duration wait = Duration.ofMillis(Math.min(20_000, lease.toMillis() / 2));
-        var queues = handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free));
-        var body = new HashMap<String, Object>(Map.of("queues", queues, "max", free));
-        body.put("wait", wait.toMillis() + "ms");
-        body.put("lease", lease.toMillis() + "ms");
-        body.put("worker", ManagementFactory.getRuntimeMXBean().getName());
-        long sent = System.nanoTime();
+        var body = Map.of(
+                "queues",
+                handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free)),
+                "max",
+                free,
+                "wait",
+                wait.toMillis() + "ms",
+                "lease",
+                lease.toMillis() + "ms",
+                "worker",
+                ManagementFactory.getRuntimeMXBean().getName());
+        long asked = System.nanoTime();
         Answers answers = ask("/v1/claims", body, wait.plusSeconds(10), FOREVER);
-        var jobs = answers.jobs() == null ? List.<Job>of() : answers.jobs();
-        var claimed =
-                jobs.stream().map(job -> new Run(job, sent, answers.now())).toList();
-        runs.addAll(claimed);
-        if (!jobs.isEmpty() && System.nanoTime() - sent > lease.toNanos() / 2) {
+        if (answers.jobs() == null) {
+            return List.of();
+        }
+        var claimed = answers.jobs().stream().map(job -> new Run(job, asked)).toList();
+        running.addAll(claimed);
+        if (System.nanoTime() - asked > lease.toNanos() / 2) {
             renew();
         }
         return claimed;
     }
 
     private void renew() {
-        List<Run> held = List.copyOf(runs);
+        List<Run> held = List.copyOf(running);
         if (held.isEmpty()) {
             return;
         }
-        long sent = System.nanoTime();
+        long asked = System.nanoTime();
         try {
             var leases = held.stream().map(run -> run.job.lease()).toList();
             Answers answers = ask("/v1/leases:renew", Map.of("leases", leases), lease.dividedBy(4), lease.dividedBy(8));
             for (int i = 0; i < held.size(); i++) {
                 Answer answer = answers.leases().get(i);
-                if (answer.until() != null) {
-                    held.get(i).extend(sent, answers.now(), answer.until());
+                if (answer.result().equals("renewed")) {
+                    held.get(i).expires = asked + lease.toNanos();
                 } else {
                     held.get(i).lose(answer.toString());
                 }
@@ -157,7 +168,7 @@ public final class Worker implements AutoCloseable {
         } catch (RuntimeException e) {
             LOG.log(Level.WARNING, "leases are not renewed", e);
         }
-        held.stream().filter(run -> run.remaining().isNegative()).forEach(run -> run.lose("expired"));
+        held.stream().filter(run -> run.expires < System.nanoTime()).forEach(run -> run.lose("expired"));
     }
 
     private Answers ask(String path, Object body, Duration timeout, Duration patience) {
@@ -176,45 +187,54 @@ public final class Worker implements AutoCloseable {
         }
     }
 
-    private void settle(Run run, Outcome outcome) {
+    /** Sends one request at a time. Outcomes that come meanwhile share the next one. */
+    private void settle() {
         try {
-            var result = new HashMap<>(outcome.fields);
-            result.put("lease", run.job.lease());
-            var body = Map.of("results", List.of(result));
-            Answers answers = ask("/v1/leases:settle", body, DelayQueueClient.PATIENCE, run.remaining());
-            Answer answer = answers.results().get(0);
-            if (answer.error() != null) {
-                throw DelayQueueClient.refusal(400, answer.error());
-            } else if (answer.why() != null) {
-                LOG.log(Level.WARNING, "{0} had lost its lease: {1}", run.job.id(), answer.why());
+            while (true) {
+                var batch = new ArrayList<Run>(List.of(ended.take()));
+                ended.drainTo(batch, 999);
+                settle(batch.stream().filter(run -> run.outcome != null).toList());
+                slots.release(batch.size());
+            }
+        } catch (InterruptedException e) {
+            LOG.log(Level.DEBUG, "the worker is closed");
+        }
+    }
+
+    private void settle(List<Run> batch) {
+        if (batch.isEmpty()) {
+            return;
+        }
+        try {
+            long expires = batch.stream().mapToLong(run -> run.expires).max().orElseThrow();
+            var body = Map.of("results", batch.stream().map(Run::result).toList());
+            Duration patience = Duration.ofNanos(expires - System.nanoTime());
+            Answers answers = ask("/v1/leases:settle", body, DelayQueueClient.PATIENCE, patience);
+            for (int i = 0; i < batch.size(); i++) {
+                batch.get(i).settled(answers.results().get(i));
             }
         } catch (RuntimeException e) {
-            LOG.log(Level.ERROR, run.job.id() + " is not settled", e);
             boolean refused = !(e instanceof DelayQueueException error) || error.status / 100 == 4;
-            if (refused && !outcome.fields.containsKey("error")) {
-                settle(run, Outcome.retry(Duration.ZERO, e.getMessage()));
+            if (refused && batch.size() > 1) { // One is malformed, or they are too large together.
+                settle(batch.subList(0, batch.size() / 2));
+                settle(batch.subList(batch.size() / 2, batch.size()));
+            } else {
+                LOG.log(Level.ERROR, batch.size() + " jobs are not settled", e);
+                batch.stream().filter(run -> refused).forEach(run -> run.fail(e.getMessage()));
             }
         }
     }
 
-    /** A claimed job. It is cancelled when it has lost its lease, and then not settled. */
+    /** A claimed job. It is cancelled when it has lost its lease, and then has no outcome. */
     private final class Run extends FutureTask<Outcome> {
         private final Job job;
-        private volatile long ends;
+        private volatile long expires;
+        private Outcome outcome;
 
-        private Run(Job job, long sent, Instant now) {
+        private Run(Job job, long asked) {
             super(() -> handle(job));
             this.job = job;
-            extend(sent, now, job.leaseEnds());
-        }
-
-        /** By the monotonic clock, and as if the server had answered when it was asked: rather too short. */
-        private void extend(long sent, Instant now, Instant until) {
-            ends = sent + Duration.between(now, until).toNanos();
-        }
-
-        private Duration remaining() {
-            return Duration.ofNanos(ends - System.nanoTime());
+            this.expires = asked + lease.toNanos();
         }
 
         private void lose(String why) {
@@ -226,14 +246,36 @@ public final class Worker implements AutoCloseable {
         @Override
         public void run() {
             super.run();
-            runs.remove(this);
+            running.remove(this);
             Thread.interrupted(); // It was meant for the handler.
             try {
-                settle(this, get());
+                outcome = get();
             } catch (CancellationException | ExecutionException | InterruptedException e) {
-                LOG.log(Level.DEBUG, "{0} is not settled: {1}", job.id(), e);
-            } finally {
-                slots.release();
+                LOG.log(Level.DEBUG, "{0} has no outcome: {1}", job.id(), e);
+            }
+            ended.add(this);
+        }
+
+        private Map<String, Object> result() {
+            var result = new HashMap<>(outcome.fields);
+            result.put("lease", job.lease());
+            return result;
+        }
+
+        private void settled(Answer answer) {
+            if (answer.result().equals("refused")) {
+                fail(answer.error().path("detail").asText());
+            } else if (answer.result().equals("lost")) {
+                LOG.log(Level.WARNING, "{0} had lost its lease: {1}", job.id(), answer.why());
+            }
+        }
+
+        /** After an outcome that is refused. */
+        private void fail(String why) {
+            LOG.log(Level.WARNING, "{0}: the outcome is refused: {1}", job.id(), why);
+            if (!outcome.fields.containsKey("error")) {
+                outcome = Outcome.retry(Duration.ZERO, why);
+                settle(List.of(this));
             }
         }
     }

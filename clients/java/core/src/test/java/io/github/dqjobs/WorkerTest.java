@@ -9,6 +9,7 @@ import com.sun.net.httpserver.HttpServer;
 import java.io.BufferedReader;
 import java.net.InetSocketAddress;
 import java.net.http.HttpHeaders;
+import java.net.http.HttpRequest;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
@@ -18,6 +19,7 @@ import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -156,6 +158,81 @@ class WorkerTest {
     private String run(String outcome) throws InterruptedException {
         seen.clear();
         return client.schedule("OUTCOMES", outcome, Duration.ZERO).id();
+    }
+
+    @Test
+    void outcomesThatComeDuringARequestShareTheNext() throws Exception {
+        var sent = new CountDownLatch(1);
+        var handled = new CountDownLatch(20);
+        var requests = new LinkedBlockingQueue<String>();
+        client = new DelayQueueClient(server.url(), DqServer.OPERATOR) {
+            @Override
+            <T> T send(String path, HttpRequest.Builder draft, Duration patience, Class<T> type) {
+                if (path.equals("/v1/leases:settle")) {
+                    requests.add(path);
+                    sent.countDown();
+                    await(handled);
+                }
+                return super.send(path, draft, patience, type);
+            }
+        };
+        var ids = new ArrayList<String>();
+        for (int job = 0; job < 20; job++) {
+            ids.add(client.schedule("SHARED", job, Duration.ZERO).id());
+        }
+
+        worker(20, Duration.ofSeconds(20))
+                .on("SHARED", Integer.class, (payload, job) -> {
+                    if (payload > 0) {
+                        sent.await();
+                    }
+                    handled.countDown();
+                    return null;
+                })
+                .start();
+
+        for (String id : ids) {
+            waitForState("SHARED", id, "ended");
+        }
+        assertThat(requests).hasSizeLessThan(20);
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            latch.await();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    @Test
+    void aMalformedOrLargeOutcomeHarmsNoOther() throws Exception {
+        var together = new CyclicBarrier(4);
+        var wrong = new Object() {
+            public String getFails() {
+                throw new IllegalStateException("no JSON");
+            }
+        };
+        handle("MIXED", (payload, job) -> {
+            together.await();
+            return switch (payload.asInt()) {
+                case 0 -> Outcome.again(Duration.ofHours(1), wrong);
+                case 1 -> Outcome.again(Duration.ofHours(1), "x".repeat(3_000_000));
+                default -> Outcome.again(Duration.ofHours(1), "x".repeat(900_000));
+            };
+        });
+        var ids = new ArrayList<String>();
+        for (int job = 0; job < 4; job++) {
+            ids.add(client.schedule(new NewJob("MIXED", job).with("max_attempts", 1))
+                    .id());
+        }
+
+        assertThat(waitForState("MIXED", ids.get(0), "dead").at("/dead/message").asText())
+                .contains("no JSON");
+        assertThat(waitForState("MIXED", ids.get(1), "dead").at("/dead/message").asText())
+                .contains("too-large");
+        waitForState("MIXED", ids.get(2), "scheduled");
+        waitForState("MIXED", ids.get(3), "scheduled");
     }
 
     @Test
