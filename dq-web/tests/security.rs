@@ -294,6 +294,7 @@ async fn markup_stays_text_on_every_page() {
     let fields = serde_json::json!({
         "host": MARKUP, "version": MARKUP,
         "queues": [{"queue": queue, "concurrency": 1, "running": 0, "lateness": [], "run_time": []}],
+        "workers": [{"name": MARKUP, "running": 1}],
     });
     fixture.announce(MARKUP, fields).await;
     let unreadable = Announcement::new(format!("2{MARKUP}"), format!("\"{MARKUP}"), 60.seconds());

@@ -298,6 +298,18 @@ async fn wait_for_polls(fixture: &Fixture, number: u64) {
 }
 
 #[tokio::test]
+async fn who_works_is_on_the_page_of_runners() {
+    let fixture = Fixture::start("").await;
+    let (server, _stop) = serve(&fixture, b"secret").await;
+    job(&server, "a").await;
+    let has_worker = async |path| fixture.get(VIEWER, path).await.body.contains("py-7f3");
+    while !(has_worker("/runners").await && has_worker("/v1/runners").await) {
+        fixture.clock.advance(15.seconds());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_closes_gives_up_its_jobs() {
     let fixture = Fixture::start("").await;
     let (server, _stop) = serve(&fixture, b"secret").await;

@@ -223,6 +223,7 @@ texts! {
     wait_running: "It runs", "正在运行";
     wait_unknown: "It is due. It is not known whether a runner with a free slot listens.", "已到期；是否有空闲槽位的执行器监听未知。";
     worker: "Runner", "执行器";
+    workers: "Workers", "工作进程";
     you_are: "You are", "当前用户";
     objective: "Lateness objective", "延迟目标";
     objective_met: "met", "已达成";
