@@ -57,11 +57,6 @@ def test_an_idempotency_key_stores_one_job(client: Client, queue: str) -> None:
     assert client.get(queue, first.id)["payload"]["json"] == 1
 
 
-def test_schedule_many(client: Client, queue: str) -> None:
-    jobs = client.schedule_many({"queue": queue, "payload": n, "key": f"job-{n}", "due": "1h"} for n in range(20))
-    assert len({job.id for job in jobs}) == 20
-
-
 def test_other_requests(client: Client, queue: str) -> None:
     client.request("PUT", f"/v1/schedules/{queue}", {"queue": queue, "cron": "30 2 * * *", "tz": "Europe/Stockholm"})
     assert client.request("GET", f"/v1/schedules/{queue}?next=2")["cron"] == "30 2 * * *"
@@ -130,7 +125,7 @@ def test_async_client(server: Server, queue: str) -> None:
     async def main() -> None:
         async with AsyncClient(f"http://127.0.0.1:1,{server.url}", TOKEN) as client:
             scheduled = await client.schedule(queue, {"order": 1}, due="1h", key="order-1")
-            many = await client.schedule_many([{"queue": queue, "due": "1h"}] * 3)
+            many = await asyncio.gather(*(client.schedule(queue, due="1h") for _ in range(3)))
             assert len({job.id for job in many}) == 3
             assert (await client.get(queue, "order-1"))["id"] == str(scheduled.id)
             assert await client.reschedule(queue, "order-1", "2h")

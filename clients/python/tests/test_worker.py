@@ -74,7 +74,7 @@ def test_many_jobs_at_once(server: Server, client: Client, queue: str) -> None:
     def handle(job: Job) -> None:
         together.wait(10)
 
-    ids = [job.id for job in client.schedule_many([{"queue": queue}] * 12)]
+    ids = [client.schedule(queue).id for _ in range(12)]
     with Running(worker):
         eventually(lambda: all(client.get(queue, id)["state"] == "ended" for id in ids))
     assert all(client.get(queue, id)["ended"]["ending"] == "done" for id in ids)
@@ -218,7 +218,7 @@ def test_an_outcome_that_cannot_be_stored_fails_the_attempt(server: Server, clie
 
     assert "soon" in error_after(Snooze("soon"))
     assert "JSON" in error_after(Again(object()))
-    assert "too large" in error_after(Again("x" * 3_000_000))
+    assert "bytes" in error_after(Again("x" * 3_000_000))
     assert "returned 42" in error_after(42)
     assert "surrogates" in error_after(Dead("\ud800"))
 
@@ -304,7 +304,8 @@ def test_a_lost_lease_cancels_the_handlers(own_server: Server) -> None:
 
     with Running(worker):
         with Client(own_server.url, TOKEN) as client:
-            client.schedule_many([{"queue": "FUNCTION"}, {"queue": "COROUTINE"}])
+            client.schedule("FUNCTION")
+            client.schedule("COROUTINE")
         started.wait(10)
         own_server.kill()
         cancelled.wait(20)
@@ -322,7 +323,7 @@ def test_nothing_is_lost_when_the_server_is_killed(own_server: Server) -> None:
         assert restarted.wait(20)
 
     with Client(own_server.url, TOKEN) as client, Running(worker):
-        scheduled = client.schedule_many({"queue": "MAIL", "payload": n} for n in range(40))
+        scheduled = [client.schedule("MAIL", n) for n in range(40)]
         for _ in range(5):
             assert running.acquire(timeout=10)
         own_server.kill()

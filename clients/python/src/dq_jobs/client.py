@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import itertools
+import json
 import logging
 import os
 import random
 import time
 from base64 import b64encode
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
@@ -44,7 +45,7 @@ class Scheduled:
     due: datetime
 
 
-class AsyncClient:
+class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     """Schedules, finds and changes jobs, each named by its key or its id.
 
     `url` may list several servers of one store: `http://a:7373,http://b:7373`. By default, it is `$DQ_API`.
@@ -57,7 +58,8 @@ class AsyncClient:
         urls = url or os.environ.get("DQ_API") or "http://127.0.0.1:7373"
         self._urls = [address.strip().rstrip("/") for address in urls.split(",")]
         token = token or os.environ.get("DQ_TOKEN", "")
-        self._http = self._connect(headers={"authorization": f"Bearer {token}"} if token else {})
+        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+        self._http = self._connect(headers=headers)
         self._retries = retries
 
     async def schedule(
@@ -74,24 +76,16 @@ class AsyncClient:
         max_attempts: int | None = None,
         content_type: str | None = None,
         idempotency_key: str | None = None,
-        remember: Delay | None = None,
     ) -> Scheduled:
         """Stores a job. The payload is JSON or bytes.
 
         Only one waiting or running job of a queue has a `key`. All calls with an `idempotency_key` store one job.
         """
-        if idempotency_key is None:  # for the retries of this call
-            idempotency_key, remember = str(uuid4()), remember or "10m"
-        body = encode(payload) | {"due": text(due), "remember": remember and text(remember)}
-        body |= {"key": key, "on_conflict": on_conflict, "on_running": on_running, "group": group}
-        body |= {"headers": headers or {}, "max_attempts": max_attempts, "content_type": content_type}
-        path = f"/v1/queues/{quote(queue, safe='')}/jobs"
-        answer = await self.request("POST", path, body, key=idempotency_key, repeat=True)
+        body = encode(payload) | {"due": text(due), "key": key, "on_conflict": on_conflict, "on_running": on_running}
+        body |= {"group": group, "headers": headers or {}, "max_attempts": max_attempts, "content_type": content_type}
+        key = idempotency_key or str(uuid4())  # for the retries of this call
+        answer = await self.request("POST", _path(queue), body, key=key, repeat=True)
         return Scheduled(answer["result"], UUID(answer["id"]), parse_time(answer["due"]))
-
-    async def schedule_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[Scheduled]:
-        """Stores jobs one after the other. Each is given by the arguments of `schedule`."""
-        return [await self.schedule(**job) for job in jobs]
 
     async def cancel(self, queue: str, job: str | UUID) -> bool:
         """Whether the job will never start. False if it runs, has run, or does not exist."""
@@ -121,11 +115,15 @@ class AsyncClient:
         self, method: str, path: str, body: Any = None, *, key: str = "", repeat: bool = False, timeout: float = 10.0
     ) -> Any:
         """Sends any request of the HTTP API. With `repeat`, it is sent again also after a lost answer."""
-        options = {"headers": {"idempotency-key": key} if key else {}, "timeout": timeout}
-        for failures in itertools.count():
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        if len(content) > 2_000_000:  # the server would close the connection
+            raise DqError("too-large", f"the request has {len(content)} bytes", status=413)
+        options = {"content": content, "headers": {"idempotency-key": key} if key else {}, "timeout": timeout}
+        failures = 0
+        while True:
             url = self._urls[0]
             try:
-                return _parse(await _done(self._http.request(method, url + path, json=body, **options)))
+                return _parse(await _done(self._http.request(method, url + path, **options)))
             except httpx.TransportError as cause:
                 error = DqError("unreachable", f"{url}: {cause!r}", "is it the address of `dq serve`?")
                 unchanged = isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
@@ -134,14 +132,11 @@ class AsyncClient:
             if failures >= self._retries or not (unchanged or (repeat and error.status in (None, 502, 504))):
                 raise error
             log.warning("%s %s is repeated: %s", method, path, error)
-            self._urls = self._urls[1:] + self._urls[:1]
-            await _done(self._sleep(min(5.0, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)))
+            self._urls, failures = self._urls[1:] + self._urls[:1], failures + 1
+            await _done(self._sleep(min(5.0, 0.05 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)))
 
     async def close(self) -> None:
         await self._http.aclose()
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -168,14 +163,13 @@ def _blocking(
     return call
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """`AsyncClient` for programs without asyncio. Threads may share it."""
 
     def __init__(self, url: str = "", token: str = "", *, retries: float = 6) -> None:
         self._client = _BlockingClient(url, token, retries=retries)
 
     schedule = _blocking(AsyncClient.schedule)
-    schedule_many = _blocking(AsyncClient.schedule_many)
     cancel = _blocking(AsyncClient.cancel)
     reschedule = _blocking(AsyncClient.reschedule)
     get = _blocking(AsyncClient.get)
@@ -184,9 +178,6 @@ class Client:
 
     def close(self) -> None:
         self._client._http.close()
-
-    def __enter__(self) -> Client:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -206,9 +197,9 @@ def encode(payload: Any) -> dict[str, Any]:
     return {"payload_base64": b64encode(payload).decode()} if isinstance(payload, bytes) else {"payload": payload}
 
 
-def _path(queue: str, job: str | UUID) -> str:
-    name = f"{job}" if isinstance(job, UUID) else f"key:{quote(job, safe='')}"
-    return f"/v1/queues/{quote(queue, safe='')}/jobs/{name}"
+def _path(queue: str, *job: str | UUID) -> str:
+    names = [f"{name}" if isinstance(name, UUID) else f"key:{quote(name, safe='')}" for name in job]
+    return "/".join(["/v1/queues", quote(queue, safe=""), "jobs", *names])
 
 
 def _parse(response: httpx.Response) -> Any:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import os
 import signal
 import socket
 import threading
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from time import monotonic
@@ -96,6 +95,7 @@ class _Run:
     """A claimed job, until it is settled. Its lease `ends` by the monotonic clock."""
 
     coroutine: asyncio.Future[Outcome | None] | None = None
+    outcome: Outcome
 
     def __init__(self, data: dict[str, Any], now: str, asked: float) -> None:
         given = {item.name: data[item.name] for item in fields(Job) if item.name in data}
@@ -104,7 +104,7 @@ class _Run:
             given["payload"] = b64decode(data["payload_base64"])
         self.job, self.lease, self.loop = Job(**given), data["lease"], asyncio.get_running_loop()
         self.length = (parse_time(data["lease_ends"]) - parse_time(now)).total_seconds()
-        self.ends = asked + self.length
+        self.ends, self.settled = asked + self.length, asyncio.Event()
 
     def lose(self, why: str) -> None:
         log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
@@ -131,7 +131,7 @@ class Worker(AbstractAsyncContextManager["Worker"]):
         self._claim = {"wait": "20s", "lease": lease and text(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
         self._handlers: dict[str, Handler] = {}
         self._runs: dict[_Run, asyncio.Task[None]] = {}
-        self._results: asyncio.Queue[tuple[_Run, Any, asyncio.Future[Any]]] = asyncio.Queue()
+        self._handled: asyncio.Queue[_Run] = asyncio.Queue()
         self._stopping, self._ended = False, threading.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(concurrency, "dq-jobs")
@@ -169,7 +169,7 @@ class Worker(AbstractAsyncContextManager["Worker"]):
     async def run_async(self) -> None:
         """Runs jobs in your event loop, until `stop` or its cancellation. A worker runs once."""
         threading.Thread(target=self._keep_leases, daemon=True).start()
-        settling = asyncio.create_task(self._settle_together())
+        settling = asyncio.create_task(self._settle_handled())
         self._claiming = asyncio.create_task(self._claim_jobs())
         try:
             [error] = await asyncio.gather(self._claiming, return_exceptions=True)
@@ -205,15 +205,10 @@ class Worker(AbstractAsyncContextManager["Worker"]):
                     self._runs[run] = asyncio.create_task(self._run(run))
 
     async def _run(self, run: _Run) -> None:
-        try:
-            try:
-                await self._settle(run, await self._handle(run))
-            except (DqError, TypeError, ValueError) as error:  # such as a payload that is too large
-                await self._settle(run, Retry(ascii(error)))
-        except Exception as error:
-            log.error("%s/%s: the outcome is not stored: %r", run.job.queue, run.job.id, error)
-        finally:
-            del self._runs[run]
+        run.outcome = await self._handle(run)
+        self._handled.put_nowait(run)
+        await run.settled.wait()
+        del self._runs[run]
 
     async def _handle(self, run: _Run) -> Outcome:
         job, handler = run.job, self._handlers[run.job.queue]
@@ -231,41 +226,38 @@ class Worker(AbstractAsyncContextManager["Worker"]):
         log.warning("%s/%s: attempt %s failed", job.queue, job.id, job.attempt, exc_info=result)
         return Retry(f"{type(result).__name__}: {result}"[:10_000])
 
-    async def _settle(self, run: _Run, outcome: Outcome) -> None:
-        result = {"lease": run.lease, **outcome.body}
-        size = len(json.dumps(result, ensure_ascii=False).encode())
-        if size > 2_000_000:  # the server would close the connection
-            raise ValueError(f"an outcome of {size} bytes is too large")
-        answer = None
-        if size < 1_000:  # a thousand of them are not too large
-            answered: asyncio.Future[Any] = run.loop.create_future()
-            self._results.put_nowait((run, result, answered))
-            answer = await answered
-        if not answer:
-            [answer] = await self._send([run], [result])
-        if answer["result"] == "lost":
-            run.lose(answer["why"])
-        elif answer["result"] == "refused":
-            raise DqError("refused", answer["error"]["detail"])
-
-    async def _settle_together(self) -> None:
-        """Results that come during a call share the next one."""
+    async def _settle_handled(self) -> None:
+        """One request at a time: outcomes that come meanwhile share the next one."""
         while True:
-            batch = [await self._results.get()]
-            while len(batch) < 1_000 and not self._results.empty():
-                batch.append(self._results.get_nowait())
-            runs, results, answered = zip(*batch, strict=True)
-            answers: list[Any] = [None] * len(batch)
-            with suppress(Exception):  # one is malformed: each goes alone
-                answers = await self._send(runs, results)
-            for future, answer in zip(answered, answers, strict=True):
-                future.set_result(answer)
+            batch = [await self._handled.get()]
+            while len(batch) < 1_000 and not self._handled.empty():
+                batch.append(self._handled.get_nowait())
+            await self._settle([run for run in batch if run.ends])
+            for run in batch:
+                run.settled.set()
 
-    async def _send(self, runs: Sequence[_Run], results: Sequence[Any]) -> Any:
+    async def _settle(self, runs: list[_Run]) -> None:
         """Repeats until the server answers or the leases have ended."""
-        request = self._api.request("POST", "/v1/leases:settle", {"results": results}, repeat=True)
-        answer = await asyncio.wait_for(request, max(run.ends for run in runs) - monotonic())
-        return answer["results"]
+        if not runs:
+            return
+        body = {"results": [{"lease": run.lease, **run.outcome.body} for run in runs]}
+        request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
+        try:
+            answer = await asyncio.wait_for(request, max(run.ends for run in runs) - monotonic())
+            results = dict(zip(runs, answer["results"], strict=True))
+        except Exception as error:
+            if half := len(runs) // 2:  # one is malformed, or they are too large together
+                await self._settle(runs[:half])
+                return await self._settle(runs[half:])
+            results = {runs[0]: {"result": "refused", "error": {"detail": ascii(error)}}}
+        for run, result in results.items():
+            if result["result"] == "lost":
+                run.lose(result["why"])
+            elif result["result"] == "refused":
+                log.error("%s/%s: the outcome is not stored: %s", run.job.queue, run.job.id, result["error"]["detail"])
+                if not isinstance(run.outcome, Retry):
+                    run.outcome = Retry(result["error"]["detail"])
+                    await self._settle([run])
 
     def _keep_leases(self) -> None:
         """Runs in a thread of its own, so that a handler may block the event loop."""
