@@ -58,8 +58,9 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
         served("SEND_SMS", 0, 8, 0),
     ];
     announce(fixture, "worker-2", &queues).await;
+    let started = fixture.store.now().await.unwrap().as_millis() - 3_600_000;
     let fields = json!({
-        "host": "jobs.internal", "concurrency": 24, "running": 5,
+        "host": "jobs.internal", "started": started, "concurrency": 24, "running": 5,
         "queues": [served("CHARGE_CARD", 5, 24, 0)],
         "workers": [
             {"name": "billing-7f3", "running": 3}, {"name": "billing-a01", "running": 2},
