@@ -262,12 +262,13 @@ class Worker(AbstractAsyncContextManager["Worker"]):
     def _keep_leases(self) -> None:
         """Runs in a thread of its own, so that a handler may block the event loop."""
         while not self._ended.wait(0.2):
-            now, runs = monotonic(), [run for run in list(self._runs) if run.ends]
+            now, runs = monotonic(), list(self._runs)
             for run in runs:
-                if run.ends < now:
+                if 0 < run.ends <= now:
                     run.lose("expired")
-            if any(run.ends - now < run.length * 2 / 3 for run in runs):
-                self._renew(runs)
+            held = [run for run in runs if run.ends]
+            if any(run.ends - now < run.length * 2 / 3 for run in held):
+                self._renew(held)
         self._leases.close()
 
     def _renew(self, runs: list[_Run]) -> None:
