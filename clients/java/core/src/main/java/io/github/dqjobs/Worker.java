@@ -87,6 +87,9 @@ public final class Worker implements AutoCloseable {
     /** Claims no more, waits for running handlers, then interrupts the rest, whose jobs are handed back. */
     @Override
     public synchronized void close() {
+        if (stopping) {
+            return;
+        }
         stopping = true;
         claims.interrupt();
         try {
