@@ -23,18 +23,27 @@ from dq_client.api.queues import (
     resume_queue,
 )
 from dq_client.api.schedules import get_schedule, put_schedule
+from dq_client.api.work import claim_jobs, renew_leases, settle_leases
 from dq_client.models import (
     BulkBody,
     BulkReschedule,
+    ClaimRequest,
     CronSchedule,
     JobFilter,
+    JobResult,
     NewBinaryJob,
     NewJob,
     PatchBody,
     Problem,
     PurgeRequest,
+    RenewalResultRenewed,
+    RenewBody,
+    SettleBody,
+    SettlementResultSettled,
     TimelineEventScheduled,
     WaitReasonNotDue,
+    WantedQueues,
+    WorkOutcome,
 )
 
 address, token = sys.argv[1:]
@@ -101,6 +110,23 @@ refused = purge_queue.sync(queue, client=client, body=PurgeRequest(confirm="a"))
 assert isinstance(refused, Problem) and refused.status == 409, refused
 assert purge_queue.sync(queue, client=client, body=PurgeRequest(confirm=queue)).changed == 4
 
+# Work.
+due = schedule_job.sync("WORK", client=client, body=NewJob(payload={"order": 17}))
+claim = ClaimRequest(queues=WantedQueues.from_dict({"WORK": 1}), wait="20s", worker="py-7f3")
+claimed = claim_jobs.sync(client=client, body=claim)
+[work] = claimed.jobs
+assert work.id == due.id and work.payload == {"order": 17} and work.attempt == 1, work
+renewals = renew_leases.sync(client=client, body=RenewBody(leases=[work.lease]))
+[renewed] = renewals.leases
+assert isinstance(renewed, RenewalResultRenewed) and renewed.until >= work.lease_ends, renewed
+assert get_job.sync("WORK", str(work.id), client=client).state == "running"
+done = SettleBody(results=[JobResult(lease=work.lease, outcome=WorkOutcome.DONE)])
+[settled] = settle_leases.sync(client=client, body=done).results
+assert isinstance(settled, SettlementResultSettled), settled
+assert list_jobs.sync("WORK", client=client).jobs == []
+claim.wait = "0s"
+assert claim_jobs.sync_detailed(client=client, body=claim).status_code == 204
+
 # Schedules.
 nightly = CronSchedule(queue="REPORT", cron="30 2 * * *", tz="Europe/Stockholm", payload={"region": "eu"})
 assert put_schedule.sync("nightly", client=client, body=nightly).changed
@@ -109,6 +135,7 @@ assert len(seen.next_) == 2 and seen.overlap == "skip" and seen.cron == nightly.
 
 assert get_readiness.sync(client=Client(base_url=address)) == "ok"
 assert get_overview.sync(client=client).store == "memory"
-assert list_runners.sync(client=client) == []
+[runner] = list_runners.sync(client=client)
+assert [worker.name for worker in runner.workers] == ["py-7f3"], runner
 assert "purge" in [entry.action for entry in list_audit_entries.sync(client=client)]
 print("done")
