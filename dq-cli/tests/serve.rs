@@ -323,3 +323,49 @@ fn a_server_that_others_can_reach_needs_a_token() {
     assert_eq!(status, 2);
     assert!(error.contains("serve.tokens.grafana: a token has 5 bytes"), "{error}");
 }
+
+/// The configuration of a worker's token, with this table.
+fn configure_worker(directory: &std::path::Path, secret: &str, table: &str) {
+    let backend = "[backend]\ntype = \"sqlite\"\npath = \"dq.db\"";
+    let serve = format!("[serve]\nsecret = \"{secret}\"\n[serve.tokens.mailer]\n{table}");
+    let toml = format!("{backend}\n{serve}");
+    std::fs::write(directory.join("dq.toml"), toml).unwrap();
+}
+
+#[test]
+fn a_worker_claims_from_its_queues_and_settles_after_a_restart() {
+    const TOKEN: &str = "0123456789abcdef";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let table = |rest: &str| format!("token = \"{TOKEN}\"\n{rest}");
+    for (rest, message) in [
+        ("role = \"worker\"", "serve.tokens.mailer: the role worker has no queues"),
+        ("role = \"viewer\"\nqueues = [\"MAIL\"]", "`queues` belongs to the role worker"),
+    ] {
+        configure_worker(path, "one secret", &table(rest));
+        let (status, error) = code(path, &["serve"]);
+        assert!(status == 2 && error.contains(message), "{error}");
+    }
+    let start = |secret| {
+        configure_worker(path, secret, &table("role = \"worker\"\nqueues = [\"MAIL\"]"));
+        let mut server = Server::start_as_configured(path, &["--address", "127.0.0.1:0"]);
+        server.token = Some(TOKEN.to_owned());
+        server
+    };
+    let server = start("one secret");
+    ok(path, &["enqueue", "MAIL", "--key", "k"]);
+    let claimed = server.post("v1/claims", r#"{"queues": {"MAIL": 1}}"#);
+    let done = format!(
+        r#"{{"results": [{{"lease": {}, "outcome": "done"}}]}}"#,
+        claimed["jobs"][0]["lease"]
+    );
+    let refused = server.post("v1/claims", r#"{"queues": {"SMS": 1}}"#);
+    assert_eq!(refused["status"], 403, "{refused}");
+    drop(server);
+    let other = start("another secret");
+    let stranger = other.post("v1/leases:settle", &done);
+    assert_eq!(stranger["results"][0]["result"], "refused", "{claimed} {stranger}");
+    drop(other);
+    let again = start("one secret");
+    assert_eq!(again.post("v1/leases:settle", &done)["results"][0]["result"], "settled");
+}

@@ -59,6 +59,8 @@ impl Server {
     }
 
     pub(crate) fn start_as_configured(directory: &Path, args: &[&str]) -> Self {
+        // For requests.
+        rustls::crypto::ring::default_provider().install_default().ok();
         let mut command = dq(directory);
         command.args(["serve", "--json"]).args(args).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -81,8 +83,16 @@ impl Server {
     }
 
     pub(crate) fn get(&self, path: &str) -> String {
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let request = reqwest::Client::new().get(format!("{}{path}", self.address));
+        self.send(reqwest::Client::new().get(format!("{}{path}", self.address)))
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Value {
+        let request = reqwest::Client::new().post(format!("{}{path}", self.address));
+        let request = request.header("content-type", "application/json").body(body.to_owned());
+        serde_json::from_str(&self.send(request)).unwrap()
+    }
+
+    fn send(&self, request: reqwest::RequestBuilder) -> String {
         let request = request.bearer_auth(self.token.as_deref().unwrap());
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() })
