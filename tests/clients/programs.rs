@@ -34,9 +34,9 @@ impl Sources {
 
     /// Runs a command line in the directory. Panics with its output if it fails.
     pub(crate) fn run(&self, command_line: &[&str]) {
-        let (name, arguments) = command_line.split_first().unwrap();
-        let mut command = Command::new(name);
-        command.args(arguments).current_dir(&self.directory);
+        // A check that hangs must fail, with its output.
+        let mut command = Command::new("timeout");
+        command.arg("300").args(command_line).current_dir(&self.directory);
         run(command.env("DQ_BIN", program()));
     }
 }
