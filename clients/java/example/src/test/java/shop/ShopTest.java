@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-@Timeout(30)
+@Timeout(120)
 class ShopTest {
     @Test
     void theUnpaidOrderIsClosedAndThePaidOneIsNot() throws Exception {

@@ -7,7 +7,7 @@ final class WorkerProcess {
     private WorkerProcess() {}
 
     public static void main(String[] args) {
-        new Worker(new DelayQueueClient(args[0], DqServer.OPERATOR), 2, Duration.ofSeconds(1), Duration.ofSeconds(25))
+        new Worker(new DelayQueueClient(args[0], DqServer.OPERATOR), 2, Duration.ofSeconds(3), Duration.ofSeconds(25))
                 .on("PROCESS", Integer.class, (millis, job) -> {
                     System.out.println("begin " + job.id());
                     try {
