@@ -26,6 +26,7 @@ pub fn everything() -> Result<(), String> {
     python()?;
     node()?;
     npm::install()?;
+    npm::install_node()?;
     PythonPackage::ALL.into_iter().try_for_each(|package| package.install().map(drop))
 }
 

@@ -40,7 +40,7 @@ mod watchdog;
 
 pub use browser::Browser;
 pub use nginx::Nginx;
-pub use npm::node_packages;
+pub use npm::{newer_node, node_packages};
 pub use port::free as free_port;
 pub use postgres::{PgBouncer, Postgres, PostgresOptions, shared_postgres};
 pub use prometheus::promtool;

@@ -36,9 +36,19 @@ impl Sources {
     pub(crate) fn run(&self, command_line: &[&str]) {
         // A check that hangs must fail, with its output.
         let mut command = Command::new("timeout");
-        command.arg("300").args(command_line).current_dir(&self.directory);
-        run(command.env("DQ_BIN", program()));
+        command.arg("1200").args(command_line).current_dir(&self.directory);
+        run(with_node(command.env("DQ_BIN", program())));
     }
+}
+
+/// Puts a `node` that is new enough into the command's `PATH`.
+fn with_node(command: &mut Command) -> &mut Command {
+    if let Some(node) = dq_servers::newer_node() {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(node).chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(path).unwrap());
+    }
+    command
 }
 
 /// Copies a directory, and removes what is not in it.
@@ -170,7 +180,7 @@ fn typescript() -> impl Fn() -> Command {
     fs::copy(source("workers/worker.mjs"), directory.join("worker.mjs")).unwrap();
     move || {
         let mut node = Command::new("node");
-        node.arg(directory.join("worker.mjs"));
+        with_node(node.arg(directory.join("worker.mjs")));
         node
     }
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::measure::{PATIENCE, Rows, Sizes, rate};
-use super::peer::{Peer, run};
+use super::peer::Peer;
+use super::run::run;
 use super::worker::Worker;
 use crate::measure::{Result, Times, medians};
 use crate::store::Store;

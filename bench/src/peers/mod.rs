@@ -5,6 +5,8 @@ mod limits;
 mod measure;
 mod own;
 mod peer;
+mod run;
+mod server;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -33,7 +35,8 @@ const MEASUREMENTS: [(&str, Measurement); 8] = [
     ("limits", limits::limits),
 ];
 
-const STORES: [&str; 3] = ["redis", "sqlite", "postgres"];
+/// `serve` is `dq serve` on Redis, for workers in other languages.
+const STORES: [&str; 4] = ["redis", "sqlite", "postgres", "serve"];
 
 /// Compares dq on Redis, SQLite and PostgreSQL with other libraries and prints a table for each.
 ///
@@ -71,8 +74,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         let files = tempfile::tempdir_in(directory())?;
         let mut conditions = Conditions::observe(files.path(), options.quick);
-        let store = Store::start(store, files.path())?;
-        failed.extend(measure(&peers, &store, &sizes, options));
+        let only = (store == "serve").then_some("no-op");
+        let store = Store::start(if only.is_some() { "redis" } else { store }, files.path())?;
+        failed.extend(measure(&peers, &store, &sizes, options, only));
         conditions.finish(store.version().into_iter().collect());
         println!("{conditions}");
     }
@@ -94,11 +98,18 @@ fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
 }
 
 /// Measures peers on one store and prints the table. Returns the failed measurements.
-fn measure(peers: &[Peer], store: &Store, sizes: &Sizes, options: &Options) -> Vec<String> {
+fn measure(
+    peers: &[Peer],
+    store: &Store,
+    sizes: &Sizes,
+    options: &Options,
+    only: Option<&str>,
+) -> Vec<String> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut failed = Vec::new();
     let is_chosen = |name: &str| {
-        options.measurements.is_empty() || options.measurements.iter().any(|only| only == name)
+        only.is_none_or(|only| only == name)
+            && (options.measurements.is_empty() || options.measurements.iter().any(|it| it == name))
     };
     for (name, measure) in MEASUREMENTS.into_iter().filter(|(name, _)| is_chosen(name)) {
         // Peers take turns in each measurement, so a busy minute on the machine hits several.

@@ -6,12 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::run::run;
+use super::server::{Server, TOKEN};
 use crate::measure::{CHILD, Result};
 
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The peers with their versions and stores. Each store has its own table.
-pub(crate) const PEERS: [(&str, &str, &str); 14] = [
+pub(crate) const PEERS: [(&str, &str, &str); 20] = [
     ("dq", OWN_VERSION, "redis"),
     ("asynq", "0.26.0", "redis"),
     ("bullmq", "6.7.0", "redis"),
@@ -26,6 +28,12 @@ pub(crate) const PEERS: [(&str, &str, &str); 14] = [
     ("river", "0.51.2", "postgres"),
     ("apalis-postgres", "1.0.0", "postgres"),
     ("pg-boss", "12.38.0", "postgres"),
+    ("dq-python", OWN_VERSION, "serve"),
+    ("dq-typescript", OWN_VERSION, "serve"),
+    ("dq-java", OWN_VERSION, "serve"),
+    ("celery", "5.7.0", "serve"),
+    ("bullmq", "6.7.0", "serve"),
+    ("redisson", "4.7.0", "serve"),
 ];
 
 pub(crate) const OWN_PROGRAM: &str = "own-program";
@@ -35,6 +43,8 @@ pub(crate) struct Peer {
     pub(crate) version: &'static str,
     pub(crate) max_due: usize,
     program: Vec<OsString>,
+    /// Of a client for another language: it works for this server, for which `program` stores the jobs.
+    worker: Option<Vec<OsString>>,
 }
 
 impl Peer {
@@ -48,10 +58,43 @@ impl Peer {
         fs::create_dir_all(directory)?;
         let directory = directory.canonicalize()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
+        let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
+        let own = vec![std::env::current_exe()?.into(), CHILD.into(), OWN_PROGRAM.into()];
+        let is_own = name.starts_with("dq");
         let mut max_due = usize::MAX;
         let program: Vec<OsString> = match name {
-            "dq" | "dq-sqlite" | "dq-postgres" => {
-                vec![std::env::current_exe()?.into(), CHILD.into(), OWN_PROGRAM.into()]
+            "dq" | "dq-sqlite" | "dq-postgres" => own.clone(),
+            "dq-python" => {
+                let python = directory.join("bin/python");
+                run(Command::new("python3").args(["-m", "venv"]).arg(&directory))?;
+                let install = ["-m", "pip", "install", "--quiet"];
+                run(Command::new(&python).args(install).arg(clients.join("python")))?;
+                vec![python.into(), sources.join("main.py").into()]
+            }
+            "dq-typescript" => {
+                let client = clients.join("typescript");
+                run(Command::new("npm").args(["ci", "--no-fund"]).current_dir(&client))?;
+                let pack = ["pack", "--silent", "--pack-destination"];
+                let mut pack = {
+                    let mut npm = Command::new("npm");
+                    npm.args(pack).arg(&directory).current_dir(client);
+                    npm
+                };
+                let package = directory.join(run(&mut pack)?.trim());
+                let install = ["install", "--no-fund", "--no-save"];
+                run(Command::new("npm").args(install).arg(package).current_dir(&directory))?;
+                fs::copy(sources.join("main.mjs"), directory.join("main.mjs"))?;
+                vec!["node".into(), directory.join("main.mjs").into()]
+            }
+            "dq-java" => {
+                let mut maven = Command::new("mvn");
+                maven.args(["--quiet", "--batch-mode", "--projects", "core"]);
+                maven.args(["compile", "dependency:copy-dependencies", "-DincludeScope=runtime"]);
+                maven.arg(format!("-DoutputDirectory={}", directory.join("lib").display()));
+                run(maven.current_dir(clients.join("java")))?;
+                let mut path = clients.join("java/core/target/classes:").into_os_string();
+                path.push(directory.join("lib/*"));
+                vec!["java".into(), "-cp".into(), path, sources.join("Main.java").into()]
             }
             "asynq" | "river" => {
                 let program = directory.join("peer");
@@ -96,13 +139,26 @@ impl Peer {
             }
             _ => return Err(format!("there is no peer {name:?}").into()),
         };
-        Ok(Self { name, version, max_due, program })
+        let is_client = is_own && program != own;
+        let worker = is_client.then(|| program.clone());
+        Ok(Self { name, version, max_due, program: if is_own { own } else { program }, worker })
     }
 
     pub(crate) fn command(&self, command: &str, address: &str) -> Command {
-        let mut program = Command::new(&self.program[0]);
-        program.args(&self.program[1..]).arg(command).arg(address);
-        program
+        call(&self.program, command, address)
+    }
+
+    /// The process that runs the store's jobs, and the server for which it works, if it needs one.
+    pub(crate) fn work(&self, address: &str) -> Result<(Command, Option<Server>)> {
+        Ok(match &self.worker {
+            None => (self.command("work", address), None),
+            Some(worker) => {
+                let server = Server::start(address)?;
+                let mut work = call(worker, "work", &server.url);
+                work.env("DQ_TOKEN", TOKEN);
+                (work, Some(server))
+            }
+        })
     }
 
     /// Stores jobs and returns the seconds measured by the program. The README explains `how`,
@@ -123,13 +179,8 @@ impl Peer {
     }
 }
 
-pub(super) fn run(command: &mut Command) -> Result<String> {
-    let name = command.get_program().display().to_string();
-    let output = command.output().map_err(|error| format!("{name} does not start: {error}"))?;
-    if !output.status.success() {
-        let (text, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        return Err(format!("{name} failed ({}):\n{text}{errors}", output.status).into());
-    }
-    Ok(String::from_utf8(output.stdout)?)
+fn call(program: &[OsString], command: &str, address: &str) -> Command {
+    let mut call = Command::new(&program[0]);
+    call.args(&program[1..]).arg(command).arg(address);
+    call
 }

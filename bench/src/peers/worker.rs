@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peer::Peer;
+use super::server::Server;
 use crate::measure::Result;
 
 #[derive(Debug, Clone, Copy)]
@@ -23,11 +24,12 @@ pub(crate) struct Run {
 pub(crate) struct Worker {
     process: Child,
     runs: Receiver<Run>,
+    _server: Option<Server>,
 }
 
 impl Worker {
     pub(crate) fn start(peer: &Peer, address: &str, millis: u64) -> Result<Self> {
-        let mut command = peer.command("work", address);
+        let (mut command, server) = peer.work(address)?;
         command.arg(millis.to_string()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn()?;
         let output = process.stdout.take().ok_or("its output is not a pipe")?;
@@ -41,7 +43,7 @@ impl Worker {
                 }
             }
         });
-        Ok(Self { process, runs })
+        Ok(Self { process, runs, _server: server })
     }
 
     /// Waits for `count` distinct job numbers or the timeout, then returns all runs.
