@@ -413,6 +413,31 @@ async fn a_store_that_is_away_is_an_error_and_its_return_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_store_without_limits_refuses_claims_from_a_limited_queue() {
+    let pull = Pull::with(QueueSettings::new().max_running(1)).await;
+    pull.fixture.store.change(|faults| faults.lacks_flow = true);
+    let error = pull.server.claim(&request("w", 1, Duration::ZERO)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("max_running 1"), "{error}");
+}
+
+#[tokio::test]
+async fn no_job_runs_before_its_queues_limits_are_declared() {
+    let pull = Pull::with(QueueSettings::new().max_running(1)).await;
+    pull.fixture.store.change(|faults| faults.operate_is_forbidden = true);
+    pull.fixture.schedule("a").await;
+    pull.fixture.schedule("b").await;
+    for _ in 0..3 {
+        let claimed = pull.server.claim(&request("w", 2, Duration::ZERO)).await;
+        assert_eq!(claimed.unwrap_err().kind(), ErrorKind::Config);
+        pull.fixture.pass(10.seconds()).await;
+    }
+    pull.fixture.store.change(|faults| faults.operate_is_forbidden = false);
+    pull.fixture.pass(10.seconds()).await;
+    assert_eq!(pull.now("w", 2).await.len(), 1);
+}
+
+#[tokio::test]
 async fn a_closed_store_ends_the_wait() {
     let pull = Pull::new().await;
     let waiting = pull.wait(request("w", 1, 1.minutes())).await;

@@ -303,10 +303,14 @@ async fn who_works_is_on_the_page_of_runners() {
     let (server, _stop) = serve(&fixture, b"secret").await;
     job(&server, "a").await;
     let has_worker = async |path| fixture.get(VIEWER, path).await.body.contains("py-7f3");
-    while !(has_worker("/runners").await && has_worker("/v1/runners").await) {
+    for _ in 0..1_000 {
+        if has_worker("/runners").await && has_worker("/v1/runners").await {
+            return;
+        }
         fixture.clock.advance(15.seconds());
         tokio::task::yield_now().await;
     }
+    panic!("the worker is not there");
 }
 
 #[tokio::test]

@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dq_servers::PythonPackage;
 
+use crate::runs::Notes;
 use crate::server::{TOKEN, program, signal, source};
 
 pub(crate) const REMEDY: &str = "run `cargo xtask servers`";
@@ -36,7 +37,7 @@ impl Sources {
     pub(crate) fn run(&self, command_line: &[&str]) {
         // A check that hangs must fail, with its output.
         let mut command = Command::new("timeout");
-        command.arg("1200").args(command_line).current_dir(&self.directory);
+        command.args(["-k", "30", "1200"]).args(command_line).current_dir(&self.directory);
         run(with_node(command.env("DQ_BIN", program())));
     }
 }
@@ -100,10 +101,13 @@ pub(crate) enum Language {
     Java,
 }
 
+/// Makes the command of a built program.
+type Build = Arc<dyn Fn() -> Command + Send + Sync>;
+
 /// Starts processes of one language, which note their runs in a file.
 #[derive(Clone)]
 pub(crate) struct Starter {
-    command: Arc<dyn Fn() -> Command + Send + Sync>,
+    command: Build,
     arguments: Vec<String>,
     errors: PathBuf,
 }
@@ -112,15 +116,22 @@ impl Starter {
     /// Builds the language's program. Each of its processes has so many workers, with so many slots each.
     pub(crate) fn build(
         language: Language,
-        (address, file): (&str, &Path),
+        address: &str,
+        notes: &Notes,
         lease: Duration,
         (workers, slots): (u32, u32),
     ) -> Self {
-        let command: Arc<dyn Fn() -> Command + Send + Sync> = match language {
-            Language::Python => Arc::new(python()),
-            Language::TypeScript => Arc::new(typescript()),
-            Language::Java => Arc::new(java()),
+        // Once, since processes of other tests use it.
+        static BUILT: [OnceLock<Build>; 3] = [const { OnceLock::new() }; 3];
+        let build = || -> Build {
+            match language {
+                Language::Python => Arc::new(python()),
+                Language::TypeScript => Arc::new(typescript()),
+                Language::Java => Arc::new(java()),
+            }
         };
+        let command = Arc::clone(BUILT[language as usize].get_or_init(build));
+        let file = notes.file(language);
         let numbers = [lease.as_millis(), workers.into(), slots.into()].map(|it| it.to_string());
         let texts = [format!("http://{address}"), TOKEN.to_owned(), file.display().to_string()];
         let errors = file.with_extension("errors");

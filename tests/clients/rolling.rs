@@ -21,21 +21,20 @@ const LEASE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rolling_restarts_lose_no_job_and_run_none_twice() {
-    let notes = Notes::new();
-    let file = notes.file();
-    let (mut servers, nginx, workers) = spawn_blocking(move || {
+    let (mut servers, nginx, workers, notes) = spawn_blocking(move || {
+        let notes = Notes::new(&[Language::Python, Language::TypeScript]);
         let store = shared_postgres().create_database();
         let servers = [Server::start(&store), Server::start(&store)];
         let nginx = Nginx::balance(&servers.each_ref().map(|it| it.address.parse().unwrap()));
         let address = nginx.address().to_string();
         // 50 workers with a long poll each.
         let start = |language, processes| {
-            let starter = Starter::build(language, (&address, &file), LEASE, (10, 2));
+            let starter = Starter::build(language, &address, &notes, LEASE, (10, 2));
             (0..processes).map(move |_| starter.start())
         };
         let workers = start(Language::Python, 3).chain(start(Language::TypeScript, 2));
         let workers: Vec<_> = workers.collect();
-        (servers, nginx, workers)
+        (servers, nginx, workers, notes)
     })
     .await
     .unwrap();

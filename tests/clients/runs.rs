@@ -7,6 +7,8 @@ use tempfile::TempDir;
 
 use dq::{JobId, Timestamp};
 
+use crate::programs::Language;
+
 /// A handler's run. The times are by the machine's clock.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -18,21 +20,29 @@ pub(crate) struct Run {
 /// The runs, by job and fencing token.
 pub(crate) type Runs = BTreeMap<(JobId, u64), Run>;
 
-/// Where worker programs note their runs, and write their errors.
-pub(crate) struct Notes(TempDir);
+/// Where the worker programs of each language note their runs, and write their errors.
+pub(crate) struct Notes {
+    directory: TempDir,
+    languages: &'static [Language],
+}
 
 impl Notes {
-    pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+    pub(crate) fn new(languages: &'static [Language]) -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), languages }
     }
 
-    pub(crate) fn file(&self) -> PathBuf {
-        self.0.path().join("runs")
+    pub(crate) fn file(&self, language: Language) -> PathBuf {
+        self.directory.path().join(format!("{language:?}"))
     }
 
     pub(crate) fn read(&self) -> Runs {
         let mut runs = Runs::new();
-        let text = std::fs::read_to_string(self.file()).unwrap();
+        let mut text = String::new();
+        for language in self.languages {
+            let noted = std::fs::read_to_string(self.file(*language)).unwrap_or_default();
+            assert!(!noted.is_empty(), "no job has run in {language:?}");
+            text += &noted;
+        }
         for line in text.lines() {
             let [event, job, token, millis] = line.split(' ').collect::<Vec<_>>()[..] else {
                 panic!("no complete line: {line:?}");
@@ -53,10 +63,12 @@ impl Notes {
 impl Drop for Notes {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let errors = std::fs::read_to_string(self.file().with_extension("errors"));
-            let errors = errors.unwrap_or_default();
-            let lines: Vec<_> = errors.lines().rev().take(200).collect();
-            println!("the workers' last errors, from the end:\n{}", lines.join("\n"));
+            for language in self.languages {
+                let errors = std::fs::read_to_string(self.file(*language).with_extension("errors"));
+                let errors = errors.unwrap_or_default();
+                let lines: Vec<_> = errors.lines().rev().take(100).collect();
+                println!("last errors in {language:?}, from the end:\n{}", lines.join("\n"));
+            }
         }
     }
 }

@@ -46,10 +46,15 @@ impl Server {
              [serve.tokens.test]\nrole = \"operator\"\ntoken = \"{TOKEN}\"\n"
         );
         std::fs::write(directory.path().join("dq.toml"), config).unwrap();
-        let address = format!("127.0.0.1:{}", dq_servers::free_port());
-        let mut server = Self { address, directory, process: None };
-        server.restart();
-        server
+        let mut server = Self { address: String::new(), directory, process: None };
+        loop {
+            server.address = format!("127.0.0.1:{}", dq_servers::free_port());
+            match server.try_restart() {
+                Ok(()) => return server,
+                // Another process was faster.
+                Err(reason) => assert!(reason.contains("in use"), "{reason}"),
+            }
+        }
     }
 
     /// Starts the server again, at its address, and waits until it accepts requests.
@@ -97,7 +102,14 @@ impl Server {
     /// Ends the server by SIGTERM, and waits until it has.
     pub(crate) fn stop(&mut self) {
         signal(self.id(), "TERM");
-        let status = self.process.take().unwrap().wait().unwrap();
+        let (mut process, start) = (self.process.take().unwrap(), Instant::now());
+        let status = loop {
+            if let Some(status) = process.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < MAX_WAIT, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        };
         assert_eq!(status.code(), Some(0), "{}", std::fs::read_to_string(self.log()).unwrap());
     }
 }
@@ -131,10 +143,13 @@ pub(crate) async fn request(
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
     );
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(text.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(text.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.map(|_| answer)
+    };
+    let answer = tokio::time::timeout(MAX_WAIT, exchange).await??;
     parse(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 

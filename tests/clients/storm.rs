@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use crate::programs::{Language, Starter, Workers};
 use crate::recorder::{LEASE, Recorder, nanos};
 use crate::runs::{Notes, Runs};
-use crate::server::{Server, schedule, wait_until_done, work};
+use crate::server::{MAX_WAIT, Server, schedule, wait_until_done, work};
 
 const LANGUAGES: [Language; 3] = [Language::Python, Language::TypeScript, Language::Java];
 
@@ -46,7 +46,7 @@ async fn a_storm_loses_no_job_and_leases_none_twice() {
     let duration = Duration::from_secs(number("DQ_STORM_SECONDS").unwrap_or(20));
     println!("DQ_STORM_SEED={seed}");
 
-    let notes = Notes::new();
+    let notes = Arc::new(Notes::new(&LANGUAGES));
     let scene = spawn_blocking(|| {
         let redis = Redis::options().aof().start();
         (Server::start(&redis.url()), redis)
@@ -54,10 +54,10 @@ async fn a_storm_loses_no_job_and_leases_none_twice() {
     let (server, redis) = scene.await.unwrap();
     let address = server.address.clone();
     let recorder = Recorder::start(&address).await;
-    let (proxy, file) = (recorder.address.clone(), notes.file());
+    let proxy = recorder.address.clone();
     let starters = LANGUAGES.map(|language| {
-        let (proxy, file) = (proxy.clone(), file.clone());
-        spawn_blocking(move || Starter::build(language, (&proxy, &file), LEASE, (1, 4)))
+        let (proxy, notes) = (proxy.clone(), Arc::clone(&notes));
+        spawn_blocking(move || Starter::build(language, &proxy, &notes, LEASE, (1, 4)))
     });
     let mut victims = vec![Victim::Server(server), Victim::Store(redis)];
     for starter in starters {
@@ -151,6 +151,7 @@ fn break_and_mend(mut victims: Vec<Victim>, mut random: Random, end: Instant) ->
     let mut next = Instant::now();
     while Instant::now() < end || !faults.is_empty() {
         let now = Instant::now();
+        assert!(now < end + MAX_WAIT, "not all is mended");
         faults.retain(|index, (fault, until)| *until > now || !victims[*index].mend(fault));
         if next <= now && now < end {
             next = now + random.millis(100, 900);

@@ -102,10 +102,16 @@ impl Program {
             return Ok(());
         }
         println!("{stdout}{stderr}");
+        let failed: Vec<_> = stdout.lines().filter(|line| line.ends_with("FAILED")).collect();
         // What the failed tests printed; without it the program crashed.
-        let reasons = stdout.split_once("\nfailures:\n").map_or(&*stderr, |(_, reasons)| reasons);
-        let tail = reasons.chars().take(REASONS).collect::<String>();
-        Err(format!("{name} ({}):\n{tail}", output.status))
+        let reasons = match stdout.split_once("\nfailures:\n") {
+            Some((_, reasons)) => reasons.chars().take(REASONS).collect::<String>(),
+            None => {
+                let lines: Vec<_> = stderr.lines().collect();
+                lines[lines.len().saturating_sub(20)..].join("\n")
+            }
+        };
+        Err(format!("{name} ({}): {}\n{reasons}", output.status, failed.join(", ")))
     }
 }
 

@@ -51,7 +51,11 @@ export class Client {
   schedule(queue: string, payload: unknown, options: When & Policies = {}): Promise<Scheduled> {
     const { delay, at, signal, retryFor, idempotencyKey, remember, ...policies } = options;
     const headers = { "idempotency-key": idempotencyKey ?? crypto.randomUUID() };
-    const body = { payload: payload ?? null, due: due(at ?? delay), remember: due(remember) };
+    const body = {
+      payload: payload ?? null,
+      due: due(at ?? delay),
+      remember: due(remember ?? (idempotencyKey ? undefined : "10m")),
+    };
     for (const [name, value] of Object.entries(policies))
       Object.assign(body, { [name.replace(/[A-Z]/g, "_$&").toLowerCase()]: value });
     const call = { body, headers, signal, retryFor };

@@ -32,8 +32,10 @@ export interface Job<Payload = unknown> {
   signal: AbortSignal;
 }
 
-/** `expires` is by this process's clock, counted from the request: never too late. */
-type Run = { job: Job<any> & { lease: string }; controller: AbortController; expires: number };
+/** `expires` is by this process's clock, counted from the request. */
+type Run = { job: Job<any> & { lease: string }; controller: AbortController; expires: number } & {
+  settling?: boolean;
+};
 
 /** Claims due jobs, and runs their handlers. */
 export class Worker {
@@ -113,16 +115,17 @@ export class Worker {
   }
 
   async #settle(run: Run, outcome: Outcome): Promise<void> {
-    if (!this.#leased.delete(run)) return;
+    if (run.settling || !this.#leased.has(run)) return;
+    run.settling = true; // Its lease is renewed until then: other results may be sent before.
     try {
       const { why, error } = await this.#report(run, outcome);
       if (why ?? error) throw new DqError(why ? "lost" : "invalid input", why ?? error.detail);
     } catch (error: any) {
       this.#options.warn(`dq: job ${run.job.id} is not ${outcome.message}: ${describe(error)}`);
-      if (error.kind !== "invalid input" || outcome.message === "failed") return;
-      this.#leased.add(run); // For example, the delay is wrong.
-      await this.#settle(run, fail(error));
+      run.settling = error.kind !== "invalid input" || outcome.message === "failed";
+      await this.#settle(run, fail(error)); // For example, the delay is wrong.
     }
+    this.#leased.delete(run);
   }
 
   /** Sends a result. Small ones that come during a request share the next one. */
@@ -164,7 +167,7 @@ export class Worker {
   }
 
   #lose(run: Run, why: string): void {
-    if (!this.#leased.delete(run)) return;
+    if (run.settling || !this.#leased.delete(run)) return;
     this.#options.warn(`dq: job ${run.job.id} has lost its lease: ${why}`);
     run.controller.abort(new Error(`lost lease: ${why}`));
   }

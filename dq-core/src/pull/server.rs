@@ -162,7 +162,7 @@ impl PullServer {
                 .remedy("give a `max` of at least 1, or leave it out"));
         }
         let wanted = |(queue, number): &(QueueName, usize)| {
-            Ok((self.remote.queue(queue)?, (*number).min(Self::MAX_JOBS)))
+            Ok((self.remote.claimable(queue)?, (*number).min(Self::MAX_JOBS)))
         };
         let queues = queues.iter().map(wanted).collect::<Result<Vec<_>>>()?;
         let sum = queues.iter().map(|(_, number)| number).sum();

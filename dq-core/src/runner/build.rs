@@ -96,7 +96,9 @@ fn build(
     let mut queues: Vec<ServedQueue> = registry.iter().map(serve).collect::<Result<_>>()?;
     late::refuse_rings(&queues)?;
     expect_reserves_to_fit(&queues, builder.runner.concurrency)?;
-    flow::expect_supported(&queues, &shared.stores.main)?;
+    for ServedQueue { queue, policy, .. } in &queues {
+        flow::expect_supported(queue, &policy.flow, &shared.stores.main)?;
+    }
     let declarations = if builder.stores_schedules {
         declarations(&builder.dq, &registry)?
     } else {

@@ -75,16 +75,13 @@ pub(super) fn tell_if_replaced(
 }
 
 /// Refuses limits that the main store does not keep. A drained store runs its jobs without them.
-pub(super) fn expect_supported(queues: &[ServedQueue], store: &Checked) -> Result<()> {
-    let capabilities = store.capabilities();
-    match queues.iter().find(|served| !capabilities.keeps(&served.policy.flow)) {
-        Some(ServedQueue { queue, policy, .. }) => {
-            let feature = format!("the limits of queue {queue} ({})", policy.flow);
-            Err(Error::unsupported(store.name(), &feature).remedy(
-                "remove `max_running`, `group_max_running` and `rate`; `concurrency` limits each \
-                 runner by itself",
-            ))
-        }
-        None => Ok(()),
+pub(super) fn expect_supported(queue: &QueueName, flow: &Flow, store: &Checked) -> Result<()> {
+    if store.capabilities().keeps(flow) {
+        return Ok(());
     }
+    let feature = format!("the limits of queue {queue} ({flow})");
+    Err(Error::unsupported(store.name(), &feature).remedy(
+        "remove `max_running`, `group_max_running` and `rate`; `concurrency` limits each runner by \
+         itself",
+    ))
 }

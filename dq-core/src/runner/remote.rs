@@ -187,6 +187,16 @@ impl Remote {
         Ok(queue)
     }
 
+    /// Returns a queue from which workers may claim.
+    ///
+    /// # Errors
+    /// `Unsupported` if it has limits that the store does not keep.
+    pub(crate) fn claimable(&self, name: &QueueName) -> Result<Arc<RemoteQueue>> {
+        let queue = self.queue(name)?;
+        flow::expect_supported(name, &queue.policy.flow, &self.runner.client.stores.main)?;
+        Ok(queue)
+    }
+
     /// Starts the loops, once.
     pub(crate) async fn start<T: Takers>(self: &Arc<Self>, takers: &Arc<T>) {
         if self.runtime.get().is_some() {
@@ -445,9 +455,10 @@ impl<T: Takers> TakersClaimer<T> {
             self.queues.clear();
         }
         for (queue, ..) in &demand.wants {
-            if self.queues.insert(queue.name.clone()) {
-                self.has_new_queues = true;
+            if !self.queues.contains(&queue.name) {
                 self.declare(queue).await?;
+                self.queues.insert(queue.name.clone());
+                self.has_new_queues = true;
             }
         }
         let context = &self.context;

@@ -15,6 +15,8 @@ use dq_core::{
 pub(crate) struct Faults {
     pub(crate) is_away: bool,
     pub(crate) cancel_fails: bool,
+    /// Limits cannot be declared.
+    pub(crate) operate_is_forbidden: bool,
     pub(crate) is_incompatible: bool,
     pub(crate) lacks_again: bool,
     pub(crate) lacks_registry: bool,
@@ -138,6 +140,9 @@ impl Layer for FaultyStore {
             "listen" => faults.listen_fails,
             _ => false,
         };
+        if method == "operate" && faults.operate_is_forbidden {
+            return Err(Error::new(ErrorKind::Config, "no right to declare limits"));
+        }
         if fails {
             return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
         }

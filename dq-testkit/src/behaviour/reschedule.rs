@@ -26,7 +26,10 @@ async fn earlier_due_time_takes_effect(store: TrialStore) -> TrialResult {
     );
     let claimed = store.claim(&[want(&queue, 1)]).await?;
     if claimed.jobs.is_empty() {
-        ensure_eq!(claimed.next_due, Some(due), "`next_due` is the new due time");
+        // A claim in several shards may end after the due time; then it says when to look again.
+        if claimed.now < due {
+            ensure_eq!(claimed.next_due, Some(due), "`next_due` is the new due time");
+        }
         store.wait_until(due).await?;
         store.lease_one(&queue).await?;
     }

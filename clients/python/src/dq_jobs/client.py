@@ -83,8 +83,9 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         """
         body = encode(payload) | {"due": text(due), "key": key, "on_conflict": on_conflict, "on_running": on_running}
         body |= {"group": group, "headers": headers or {}, "max_attempts": max_attempts, "content_type": content_type}
-        key = idempotency_key or str(uuid4())  # for the retries of this call
-        answer = await self.request("POST", _path(queue), body, key=key, repeat=True)
+        if not idempotency_key:  # one for the retries of this call, so the server need not remember it for long
+            idempotency_key, body["remember"] = str(uuid4()), "10m"
+        answer = await self.request("POST", _path(queue), body, key=idempotency_key, repeat=True)
         return Scheduled(answer["result"], UUID(answer["id"]), parse_time(answer["due"]))
 
     async def cancel(self, queue: str, job: str | UUID) -> bool:

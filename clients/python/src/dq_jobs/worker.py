@@ -156,7 +156,8 @@ class Worker(AbstractAsyncContextManager["Worker"]):
         """Makes `run_async` return when the running handlers have ended, or `grace` is over. Any thread may call it."""
         self._stopping = True
         if self._claiming and not self._claiming.done():
-            self._claiming.get_loop().call_soon_threadsafe(self._claiming.cancel)
+            loop, claiming = self._claiming.get_loop(), self._claiming  # jobs may be on their way
+            loop.call_soon_threadsafe(lambda: loop.call_later(0.2, claiming.cancel))
 
     async def __aenter__(self) -> Worker:
         self._task = asyncio.create_task(self.run_async())
@@ -240,12 +241,16 @@ class Worker(AbstractAsyncContextManager["Worker"]):
         """Repeats until the server answers or the leases have ended."""
         if not runs:
             return
-        body = {"results": [{"lease": run.lease, **run.outcome.body} for run in runs]}
-        request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
         try:
+            body = {"results": [{"lease": run.lease, **run.outcome.body} for run in runs]}
+            request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
             answer = await asyncio.wait_for(request, max(run.ends for run in runs) - monotonic())
             results = dict(zip(runs, answer["results"], strict=True))
+        except asyncio.TimeoutError:  # the leases may have been renewed meanwhile
+            return await self._settle([run for run in runs if run.ends > monotonic()])
         except Exception as error:
+            if isinstance(error, DqError) and (error.status or 500) >= 500:
+                return log.error("outcomes are not stored: %s", error)
             if half := len(runs) // 2:  # one is malformed, or they are too large together
                 await self._settle(runs[:half])
                 return await self._settle(runs[half:])

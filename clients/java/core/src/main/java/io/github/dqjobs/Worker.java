@@ -197,6 +197,7 @@ public final class Worker implements AutoCloseable {
                 var batch = new ArrayList<Run>(List.of(ended.take()));
                 ended.drainTo(batch, 999);
                 settle(batch.stream().filter(run -> run.outcome != null).toList());
+                batch.forEach(running::remove); // Until now their leases were renewed.
                 slots.release(batch.size());
             }
         } catch (InterruptedException e) {
@@ -216,7 +217,7 @@ public final class Worker implements AutoCloseable {
             for (int i = 0; i < batch.size(); i++) {
                 batch.get(i).settled(answers.results().get(i));
             }
-        } catch (RuntimeException e) {
+        } catch (Throwable e) { // Also of a payload's getter: this thread settles all jobs.
             boolean refused = !(e instanceof DelayQueueException error) || error.status / 100 == 4;
             if (refused && batch.size() > 1) { // One is malformed, or they are too large together.
                 settle(batch.subList(0, batch.size() / 2));
@@ -249,7 +250,6 @@ public final class Worker implements AutoCloseable {
         @Override
         public void run() {
             super.run();
-            running.remove(this);
             Thread.interrupted(); // It was meant for the handler.
             try {
                 outcome = get();
