@@ -167,7 +167,7 @@ fn python() -> impl Fn() -> Command {
     // It depends on httpx, as the client does.
     let packages = dq_servers::python_package(PythonPackage::OpenapiClient);
     let sources = Sources::of("python");
-    // A copy of its own, as those below: the client's check may replace the other one.
+    // A copy of its own, because the client's check may replace the other one; so do the next languages.
     let package = sources.directory.with_file_name("python-worker").join("dq_jobs");
     fs::create_dir_all(&package).unwrap();
     replace(&sources.directory.join("src/dq_jobs"), &package);

@@ -4,11 +4,10 @@
 //! `DQ_STORM_SEED` repeats a storm's choices, though not their times; `DQ_STORM_SECONDS` makes it longer.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dq::JobId;
+use dq::{Entropy, JobId};
 use dq_servers::Redis;
 use dq_testkit::trace::{ObservedCall, ObservedVerdict, Trace};
 use tokio::task::spawn_blocking;
@@ -22,18 +21,18 @@ const LANGUAGES: [Language; 3] = [Language::Python, Language::TypeScript, Langua
 
 const PROCESSES_OF_EACH: usize = 2;
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(Entropy);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
+    fn new(seed: u64) -> Self {
+        Self(Entropy::seeded(seed))
     }
 
-    fn millis(&mut self, from: u64, to: u64) -> Duration {
+    fn below(&self, limit: u64) -> u64 {
+        self.0.bits() as u64 % limit
+    }
+
+    fn millis(&self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.below(to - from))
     }
 }
@@ -42,7 +41,7 @@ impl Random {
 async fn a_storm_loses_no_job_and_leases_none_twice() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let seed =
-        number("DQ_STORM_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000);
+        number("DQ_STORM_SEED").unwrap_or_else(|| Entropy::from_os().bits() as u64 % 1_000_000);
     let duration = Duration::from_secs(number("DQ_STORM_SECONDS").unwrap_or(20));
     println!("DQ_STORM_SEED={seed}");
 
@@ -68,8 +67,8 @@ async fn a_storm_loses_no_job_and_leases_none_twice() {
 
     let end = Instant::now() + duration;
     let scheduling =
-        tokio::spawn(schedule_jobs(Arc::clone(&recorder), address.clone(), Random(seed), end));
-    let faults = spawn_blocking(move || break_and_mend(victims, Random(seed ^ 1), end));
+        tokio::spawn(schedule_jobs(Arc::clone(&recorder), address.clone(), Random::new(seed), end));
+    let faults = spawn_blocking(move || break_and_mend(victims, Random::new(seed ^ 1), end));
     let victims = faults.await.unwrap();
     let jobs = scheduling.await.unwrap();
     wait_until_done(&address, jobs).await;
@@ -88,7 +87,7 @@ async fn a_storm_loses_no_job_and_leases_none_twice() {
 async fn schedule_jobs(
     recorder: Arc<Recorder>,
     server: String,
-    mut random: Random,
+    random: Random,
     end: Instant,
 ) -> usize {
     let mut jobs = 0;
@@ -120,7 +119,7 @@ enum Fault {
 
 impl Victim {
     /// Returns the fault, and for how long it lasts.
-    fn damage(&mut self, random: &mut Random) -> (Fault, Duration) {
+    fn damage(&mut self, random: &Random) -> (Fault, Duration) {
         match self {
             Self::Server(server) => server.kill(),
             Self::Store(redis) => redis.kill(),
@@ -146,7 +145,7 @@ impl Victim {
 }
 
 /// Damages one victim after the other, several of them at a time, until `end`; then mends all.
-fn break_and_mend(mut victims: Vec<Victim>, mut random: Random, end: Instant) -> Vec<Victim> {
+fn break_and_mend(mut victims: Vec<Victim>, random: Random, end: Instant) -> Vec<Victim> {
     let mut faults: HashMap<usize, (Fault, Instant)> = HashMap::new();
     let mut next = Instant::now();
     while Instant::now() < end || !faults.is_empty() {
@@ -157,7 +156,7 @@ fn break_and_mend(mut victims: Vec<Victim>, mut random: Random, end: Instant) ->
             next = now + random.millis(100, 900);
             let index = random.below(victims.len() as u64) as usize;
             faults.entry(index).or_insert_with(|| {
-                let (fault, duration) = victims[index].damage(&mut random);
+                let (fault, duration) = victims[index].damage(&random);
                 (fault, now + duration)
             });
         }

@@ -140,6 +140,9 @@ impl Peer {
             _ => return Err(format!("there is no peer {name:?}").into()),
         };
         let is_client = is_own && program != own;
+        if is_client {
+            Server::build()?;
+        }
         let worker = is_client.then(|| program.clone());
         Ok(Self { name, version, max_due, program: if is_own { own } else { program }, worker })
     }

@@ -19,12 +19,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Builds `dq` beside this program, and starts it on a Redis server.
-    pub(super) fn start(redis: &str) -> Result<Self> {
-        let program = std::env::current_exe()?.with_file_name("dq");
+    /// Builds `dq` beside this program.
+    pub(super) fn build() -> Result<()> {
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
         let build = ["build", "--quiet", "--package", "dq-cli", "--profile", profile];
-        run(Command::new("cargo").args(build))?;
+        run(Command::new("cargo").args(build)).map(drop)
+    }
+
+    /// Starts `dq serve` on a Redis server.
+    pub(super) fn start(redis: &str) -> Result<Self> {
+        let program = std::env::current_exe()?.with_file_name("dq");
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut serve = Command::new(program);
         serve.args(["serve", "--url", &format!("redis://{redis}/0"), "--address"]);
