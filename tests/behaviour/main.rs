@@ -17,7 +17,7 @@ use sharded::Sharded;
 fn main() -> ExitCode {
     let common = directory();
     let common_file = url(&common, "?durability=relaxed&busy_timeout=30s");
-    behaviour::main(vec![
+    let exit = behaviour::main(vec![
         ("memory/virtual", virtual_clock(|| "memory:".into())),
         ("memory/real", real_clock(|| "memory:".into())),
         ("sqlite/virtual", virtual_clock(own_file)),
@@ -41,7 +41,11 @@ fn main() -> ExitCode {
         ("rabbitmq", real_clock(rabbitmq_url)),
         // All trials share one store.
         ("postgres", real_clock(postgres_url)),
-    ])
+    ]);
+    if exit != ExitCode::SUCCESS && RABBITMQ_STORES.load(Ordering::Relaxed) > 0 {
+        eprintln!("RabbitMQ complains:\n{}", shared_rabbitmq().complaints());
+    }
+    exit
 }
 
 fn real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn BackendUnderTest> {
@@ -87,11 +91,13 @@ fn cluster_url() -> &'static str {
     url
 }
 
+/// Counts the trials' stores.
+static RABBITMQ_STORES: AtomicU32 = AtomicU32::new(0);
+
 /// Eight stores on one server. A process reads its store's whole log, so with one store each trial
 /// would apply the calls of all, and with one per trial the server would declare thousands of queues.
 fn rabbitmq_url() -> StoreUrl {
-    static TRIALS: AtomicU32 = AtomicU32::new(0);
-    let store = TRIALS.fetch_add(1, Ordering::Relaxed) % 8;
+    let store = RABBITMQ_STORES.fetch_add(1, Ordering::Relaxed) % 8;
     with_long_timeout(&shared_rabbitmq().url(), &format!("&prefix=suite{store}"))
 }
 

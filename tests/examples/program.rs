@@ -18,7 +18,16 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn start(example: &str, dir: &Path, arguments: &[&str]) -> Self {
         let mut command = command(example, dir, arguments);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the example starts");
+        let stderr = child.stderr.take().expect("stderr is piped");
+        // As output of this thread's test, shown if it fails.
+        std::thread::spawn(move || {
+            BufReader::new(stderr)
+                .lines()
+                .map_while(Result::ok)
+                .for_each(|line| eprintln!("{line}"));
+        });
         let stdout = child.stdout.take().expect("stdout is piped");
         let (sender, lines) = channel();
         std::thread::spawn(move || {

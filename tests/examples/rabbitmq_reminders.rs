@@ -48,6 +48,14 @@ impl User {
     }
 }
 
+impl Drop for User {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("RabbitMQ complains:\n{}", shared_rabbitmq().complaints());
+        }
+    }
+}
+
 fn reminded(line: &str) -> &str {
     let (name, late) = line.split_once(" is about to start (").expect("a reminder");
     late.strip_suffix(" ms late)").unwrap().parse::<u64>().unwrap();

@@ -81,6 +81,11 @@ impl AmqpConnection {
         &self.shared.broker.info
     }
 
+    /// The limit of one reply.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.shared.broker.response_timeout
+    }
+
     /// Opens a channel. Waits up to the response timeout for a connection.
     ///
     /// # Errors

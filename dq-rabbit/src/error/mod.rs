@@ -45,6 +45,11 @@ pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     }
 }
 
+/// Whether the connection broke, and the broker gave no reason.
+pub(crate) fn is_lost(error: &lapin::Error) -> bool {
+    breaks_connection(error) && !matches!(error.kind(), lapin::ErrorKind::ProtocolError(_))
+}
+
 /// Whether the connection is not usable after this error.
 pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
     use lapin::ErrorKind as Kind;

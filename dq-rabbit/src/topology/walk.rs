@@ -2,13 +2,15 @@
 //!
 //! A repeated declaration costs one small reply. For anything refused, the broker closes the
 //! channel. So each channel gets at most 64 requests, all sent before the first reply, and requests
-//! behind a refused one go to another channel.
+//! behind a refused one go to another channel. If the connection breaks, those without a reply are
+//! sent again on the next one.
 
 use dq_core::{Error, Result};
+use tokio::time::Instant;
 
 use super::declaration::Declaration;
 use crate::connect::{AmqpChannel, AmqpConnection};
-use crate::error::{LostReply, Refusal, from_call, refusal};
+use crate::error::{LostReply, Refusal, from_call, is_lost, refusal};
 
 const CHUNK: usize = 64;
 
@@ -24,12 +26,15 @@ pub(super) struct Rejected {
     pub(super) index: usize,
     pub(super) refusal: Refusal,
     pub(super) error: Error,
+    /// Whether the connection broke instead of a reply.
+    is_lost: bool,
 }
 
 /// Sends all declarations in order. Stops at a refused one if `goes_on` is false for it.
 ///
 /// # Errors
-/// If there is no connection, or no reply in time.
+/// If there is no connection, or no reply in time. A broken connection is an error after the response
+/// timeout.
 pub(super) async fn walk(
     connection: &AmqpConnection,
     declarations: &[Declaration],
@@ -38,6 +43,7 @@ pub(super) async fn walk(
 ) -> Result<Vec<Rejected>> {
     let is_sent = |index: &usize| intent == Intent::Declare || declarations[*index].is_checkable();
     let indexes: Vec<usize> = (0..declarations.len()).filter(is_sent).collect();
+    let deadline = Instant::now() + connection.response_timeout();
     let mut rejected = Vec::new();
     for chunk in indexes.chunks(CHUNK) {
         let mut rest = chunk;
@@ -46,6 +52,10 @@ pub(super) async fn walk(
             let answered = send(connection, &channel, declarations, rest, intent).await;
             channel.close().await;
             let Err((accepted, refused)) = answered else { break };
+            if refused.is_lost && Instant::now() < deadline {
+                rest = &rest[accepted..];
+                continue;
+            }
             if refused.refusal == Refusal::NoReply {
                 return Err(refused.error);
             }
@@ -73,11 +83,11 @@ async fn send(
     for (accepted, (&index, reply)) in indexes.iter().zip(replies).enumerate() {
         if let Err(error) = reply.received().await {
             let required = |object: &str| declarations[index].required_permission(object);
-            let refusal = refusal(&error);
+            let (refusal, is_lost) = (refusal(&error), is_lost(&error));
             let broker = connection.broker_info();
             let error =
                 from_call("declare", LostReply::Unavailable, Some(&required), broker, &error);
-            return Err((accepted, Rejected { index, refusal, error }));
+            return Err((accepted, Rejected { index, refusal, error, is_lost }));
         }
     }
     Ok(())

@@ -113,6 +113,21 @@ impl RabbitMq {
         self.eval("mnesia:sync_log()");
     }
 
+    /// Returns the last warnings and errors of the log, to print after a failed test. Leaves out clients
+    /// that closed a connection without a word, as dropped ones do.
+    pub fn complaints(&self) -> String {
+        const LINES: usize = 200;
+        let log = self.log();
+        let about_drops = |line: &str| {
+            line.contains("client unexpectedly closed") || line.ends_with("user: 'dq'):")
+        };
+        let complaint = |line: &&str| {
+            (line.contains("[error]") || line.contains("[warning]")) && !about_drops(line)
+        };
+        let lines: Vec<&str> = log.lines().filter(complaint).collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+
     fn url_of(&self, vhost: &str) -> String {
         let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
         format!("{scheme}://{USER}:{PASSWORD}@{}/{vhost}", self.address())
