@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 
-use dq_core::machine::Room;
+use dq_core::machine::{Gate, Room};
 use dq_core::{
     Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Verdict,
     Want,
@@ -72,8 +72,8 @@ fn lease_in_limits(
     let Room::Jobs(room) = tx.room(queue_id, &gate)? else { return Ok(()) };
     let before = claimed.jobs.len();
     let max = gate.allowed(room, max, want.starting);
-    let group_max = gate.flow().group_max_running;
-    lease_due(tx, queue_id, want, max, group_max, worker, claimed)?;
+    let limited = gate.flow().group_max_running.is_some().then_some(&gate);
+    lease_due(tx, queue_id, want, max, limited, worker, claimed)?;
     let started = claimed.jobs.len() - before;
     if started > 0 && gate.flow().rate.is_some() {
         gate.start(started, tx.now);
@@ -83,41 +83,46 @@ fn lease_in_limits(
 }
 
 /// Leases up to `max` due jobs of one queue. Jobs with invalid rows become dead as
-/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count. Jobs of a group
-/// of which `group_max` run are parked, at most [`MAX_PARKED`].
+/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count. With limits of groups,
+/// jobs of full groups are parked, at most [`MAX_PARKED`], and beyond `want.starting` the first job whose group
+/// has not plenty of room ends the claim.
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
     want: &Want,
     max: usize,
-    group_max: Option<u32>,
+    groups: Option<&Gate>,
     worker: &str,
     claimed: &mut Claimed,
 ) -> StoreResult<()> {
     let leased_until = tx.now + want.lease_for;
     let (mut remaining, mut dropped, mut parked) = (max, 0, 0);
     let mut has_quarantined = false;
-    while remaining > 0 && dropped < MAX_DROPPED && parked < MAX_PARKED {
+    let mut is_left = false;
+    while !is_left && remaining > 0 && dropped < MAX_DROPPED && parked < MAX_PARKED {
         let entries = read_due(tx, queue_id, &want.queue, remaining)?;
-        let Some(((last_at, last_seq), _)) = entries.last() else {
-            break;
-        };
-        // These entries are the queue's first: one range covers exactly them.
-        tx.mark_changed(queue_id);
-        tx.execute(&tx.statements.remove_due_until, [queue_id, *last_at, *last_seq])?;
         let has_more = entries.len() == remaining;
+        let mut last = None;
         for ((at, seq), due_job) in entries {
+            let before = last.replace((at, seq));
             let Some((mut job, invalid)) = due_job else {
                 dropped += 1;
                 continue;
             };
-            if let (Some(group), Some(max)) = (job.group(), group_max)
+            if let (Some(group), Some(gate)) = (job.group(), groups)
                 && invalid.is_none()
-                && tx.running_of_group(queue_id, group)? >= max
             {
-                tx.park(queue_id, group, at, seq)?;
-                parked += 1;
-                continue;
+                let running = tx.running_of_group(queue_id, group)?;
+                if gate.group_is_full(running) {
+                    tx.park(queue_id, group, at, seq)?;
+                    parked += 1;
+                    continue;
+                }
+                is_left = max - remaining >= want.starting && !gate.group_has_plenty(running);
+                if is_left {
+                    last = before;
+                    break;
+                }
             }
             remaining -= 1;
             match invalid {
@@ -140,11 +145,16 @@ fn lease_due(
                 }
             }
         }
+        if let Some((at, seq)) = last {
+            // These entries were the queue's first: one range covers exactly them.
+            tx.mark_changed(queue_id);
+            tx.execute(&tx.statements.remove_due_until, [queue_id, at, seq])?;
+        }
         if !has_more {
             break;
         }
     }
-    if group_max.is_some() && (has_quarantined || dropped > 0) {
+    if groups.is_some() && (has_quarantined || dropped > 0) {
         // They may have had the places of parked jobs.
         tx.unpark_all(queue_id)?;
     }

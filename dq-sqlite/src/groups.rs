@@ -11,9 +11,11 @@ use crate::write_tx::WriteTx;
 
 impl ReadTx<'_> {
     /// Counts the running jobs of a group.
-    pub(crate) fn running_of_group(self, queue_id: i64, group: &str) -> StoreResult<u32> {
+    pub(crate) fn running_of_group(self, queue_id: i64, group: &str) -> StoreResult<usize> {
         let held = params![queue_id, group, self.now.as_millis()];
-        self.one(&self.statements.count_leases_of_group, held, |row| row.get(0))
+        let running: u32 =
+            self.one(&self.statements.count_leases_of_group, held, |row| row.get(0))?;
+        Ok(running as usize)
     }
 
     /// Returns when the first waiting job is due, parked or not.

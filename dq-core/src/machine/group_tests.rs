@@ -90,7 +90,7 @@ impl Walk {
                 let _ = self.machine.reschedule(&reschedule, self.now);
             }
             10 => {
-                self.limit = [None, Some(1), Some(2), Some(3)][self.below(4)];
+                self.limit = [None, Some(1), Some(2), Some(4)][self.below(4)];
                 let flow = Flow { group_max_running: self.limit, ..Flow::UNLIMITED };
                 self.machine.operate(Operation::DeclareFlow { queue: &queue(), flow }, self.now);
             }
@@ -106,8 +106,9 @@ impl Walk {
 
     fn claim(&mut self) {
         let max = self.below(4);
-        let expected = self.search(max);
-        let want = [Want::new(queue(), max, LEASE)];
+        let starting = self.below(max + 1);
+        let expected = self.search(max, starting);
+        let want = [Want::new(queue(), max, LEASE).starting(starting)];
         let params = ClaimParams::new(&want, max, "worker");
         let claimed = match self.below(2) {
             0 => self.machine.claim(params, self.now),
@@ -146,8 +147,9 @@ impl Walk {
         }
     }
 
-    /// Returns the earliest ready jobs whose groups are not full.
-    fn search(&mut self, max: usize) -> Vec<JobId> {
+    /// Returns the earliest ready jobs whose groups are not full, up to the first that would wait in a group
+    /// without plenty of room.
+    fn search(&mut self, max: usize, starting: usize) -> Vec<JobId> {
         let mut running: HashMap<String, u32> = HashMap::new();
         for view in self.browse(JobState::Running) {
             if let Some(group) = view.job.group() {
@@ -160,10 +162,13 @@ impl Walk {
         for view in ready {
             if let (Some(group), Some(limit)) = (view.job.group(), self.limit) {
                 let running = running.entry(group.to_owned()).or_default();
-                if found.len() == max || *running >= limit {
+                if *running >= limit {
                     continue;
                 }
                 *running += 1;
+                if found.len() >= starting && *running * 2 > limit {
+                    break;
+                }
             }
             found.push(view.job.id);
         }

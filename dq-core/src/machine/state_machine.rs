@@ -12,7 +12,7 @@ use super::groups::MAX_PARKED;
 use super::history::History;
 use super::index::{MIN_KEY, Slot, TimeEntry};
 use super::placement::{JobPlacement, Stored};
-use super::table::JobTable;
+use super::table::{Admission, JobTable, Quota};
 use crate::backend::{
     Announced, Announcement, BrowseParams, Cancelled, ClaimParams, Claimed, Cursor, LeasedJob,
     Listeners, OperateReport, Operation, Page, QueueStats, Receipt, Renewal, Renewed, Reschedule,
@@ -206,8 +206,8 @@ impl<R: Stored> Machine<R> {
 
     /// See [`Backend::claim`](crate::Backend::claim).
     pub fn claim(&mut self, params: ClaimParams<'_>, now: Timestamp) -> Claimed {
-        self.claim_selected(params, now, |table, queue, max| {
-            let taken = table.take_due(queue, max, now);
+        self.claim_selected(params, now, |table, queue, quota| {
+            let taken = table.take_due(queue, quota, now);
             (taken, table.queues[queue].waiting.first().map(|entry| entry.at))
         })
     }
@@ -222,23 +222,26 @@ impl<R: Stored> Machine<R> {
         affinity: &Affinity<P>,
         now: Timestamp,
     ) -> Claimed {
-        self.claim_selected(params, now, |table, queue, max| {
+        self.claim_selected(params, now, |table, queue, quota| {
             let (mut taken, mut parked) = (Vec::new(), 0);
             loop {
-                let (selected, next) = affinity.select(table, queue, max - taken.len(), now);
+                let (selected, next) = affinity.select(table, queue, quota.max - taken.len(), now);
                 let is_ahead = selected.first().is_some_and(|first| first.at > now.as_millis());
                 if is_ahead && !taken.is_empty() {
                     let next = selected.iter().map(|entry| entry.at).chain(next).min();
                     return (taken, next);
                 }
-                let (before, found) = (taken.len(), selected.len());
+                let parked_before = parked;
                 for entry in selected {
                     table.queues[queue].waiting.remove(entry.key());
-                    taken.extend(table.admit(entry));
+                    match table.admit(entry, taken.len() >= quota.starting) {
+                        Admission::Admitted => taken.push(entry.slot),
+                        Admission::Parked => parked += 1,
+                        Admission::Left => return (taken, Some(entry.at)),
+                    }
                 }
-                parked += before + found - taken.len();
-                // Those of full groups were parked, and others may follow them.
-                if taken.len() - before == found || parked >= MAX_PARKED {
+                // Others may follow those that were parked.
+                if parked == parked_before || parked >= MAX_PARKED {
                     return (taken, next);
                 }
             }
@@ -247,14 +250,14 @@ impl<R: Stored> Machine<R> {
 
     /// Claims the jobs that `take` selects.
     ///
-    /// `take(table, queue, max)` removes at most `max` jobs from the queue's index of waiting jobs.
+    /// `take(table, queue, quota)` removes at most `quota.max` jobs from the queue's index of waiting jobs.
     /// It returns their slots, and from when more can be taken, in Unix milliseconds; `None` if no
     /// other job waits.
     fn claim_selected(
         &mut self,
         params: ClaimParams<'_>,
         now: Timestamp,
-        mut take: impl FnMut(&mut JobTable<R>, usize, usize) -> (Vec<Slot>, Option<i64>),
+        mut take: impl FnMut(&mut JobTable<R>, usize, Quota) -> (Vec<Slot>, Option<i64>),
     ) -> Claimed {
         self.table.expire_leases(now);
         let worker: Arc<str> = params.worker.into();
@@ -269,7 +272,8 @@ impl<R: Stored> Machine<R> {
                 (Room::Jobs(_), None) => max,
                 (Room::Full | Room::Until(_), _) => 0,
             };
-            let (taken, next) = take(&mut self.table, queue, allowed);
+            let quota = Quota { max: allowed, starting: want.starting };
+            let (taken, next) = take(&mut self.table, queue, quota);
             let started = taken.len();
             for slot in taken {
                 let start = now.max(self.table.records[slot].job.due);

@@ -38,6 +38,23 @@ pub(super) struct JobTable<R> {
     pub(super) explicit_lease_ends: bool,
 }
 
+/// How many jobs a claim takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quota {
+    pub(super) max: usize,
+    /// How many of them start at once.
+    pub(super) starting: usize,
+}
+
+/// What a claim does with a due job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    Admitted,
+    Parked,
+    /// It waits, and the claim takes no later job either.
+    Left,
+}
+
 #[derive(Debug)]
 pub(super) struct JobRecord<R> {
     pub(super) job: Job,
@@ -228,37 +245,44 @@ impl<R: Stored> JobTable<R> {
         self.meter.add(|sizes| record.size(sizes));
     }
 
-    /// Takes due jobs out of the index of waiting jobs, at most `max`, for [`Self::lease`]. Stops after
-    /// parking [`MAX_PARKED`].
-    pub(super) fn take_due(&mut self, queue: usize, max: usize, now: Timestamp) -> Vec<Slot> {
+    /// Takes due jobs out of the index of waiting jobs, for [`Self::lease`]. Stops after parking
+    /// [`MAX_PARKED`].
+    pub(super) fn take_due(&mut self, queue: usize, quota: Quota, now: Timestamp) -> Vec<Slot> {
         let (mut taken, mut parked) = (Vec::new(), 0);
-        while taken.len() < max
+        while taken.len() < quota.max
             && parked < MAX_PARKED
             && let Some(entry) = self.queues[queue].waiting.pop(now.as_millis())
         {
-            match self.admit(entry) {
-                Some(slot) => taken.push(slot),
-                None => parked += 1,
+            match self.admit(entry, taken.len() >= quota.starting) {
+                Admission::Admitted => taken.push(entry.slot),
+                Admission::Parked => parked += 1,
+                Admission::Left => break,
             }
         }
         taken
     }
 
-    /// Parks a job that was taken out of the index of waiting jobs if its group is full. Otherwise counts
-    /// and returns it.
-    pub(super) fn admit(&mut self, entry: TimeEntry) -> Option<Slot> {
+    /// Counts a job that was taken out of the index of waiting jobs in its group, or parks it if the group
+    /// is full. One that would wait in a runner returns to the index if its group has not
+    /// [plenty of room](super::gate::Gate::group_has_plenty).
+    pub(super) fn admit(&mut self, entry: TimeEntry, would_wait: bool) -> Admission {
         let record = &self.records[entry.slot];
-        if let Some(group) = record.job.group() {
-            let queue = &mut self.queues[record.queue];
-            let limit = queue.group_limit();
-            let groups = queue.groups.get_or_insert_default();
-            if limit.is_some_and(|limit| groups.running(group) >= limit) {
+        let Some(group) = record.job.group() else { return Admission::Admitted };
+        let queue = &mut self.queues[record.queue];
+        let groups = queue.groups.get_or_insert_default();
+        if let Some(limited) = &queue.limited {
+            let running = groups.running(group);
+            if limited.gate.group_is_full(running) {
                 groups.park(group, entry);
-                return None;
+                return Admission::Parked;
             }
-            groups.start(group);
+            if would_wait && !limited.gate.group_has_plenty(running) {
+                queue.waiting.insert(entry);
+                return Admission::Left;
+            }
         }
-        Some(entry.slot)
+        groups.start(group);
+        Admission::Admitted
     }
 
     /// Returns whether a waiting job stands in its group's line.

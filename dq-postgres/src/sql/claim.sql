@@ -98,7 +98,7 @@ BEGIN
                     WHEN coalesce(f.max_running, f.group_max_running, f.rate_interval) IS NULL
                         THEN least(most, room.jobs)
                     WHEN f.q <> ALL (locked) THEN 0
-                    WHEN f.group_max_running IS NULL AND room.jobs / 2 >= most THEN most
+                    WHEN coalesce(room.jobs / 2 >= most, true) THEN most
                     ELSE least(startable, room.jobs) END;
             END IF;
         END IF;
@@ -127,8 +127,10 @@ BEGIN
                 ) AS due_job ORDER BY due_job.due, due_job.seq LIMIT met);
             met := cardinality(picked);
             EXIT WHEN met = 0;
+            newly_parked := 0;
             IF f.q = wanted.q AND f.group_max_running IS NOT NULL THEN
-                SELECT * INTO picked, newly_parked FROM dq.park_full(f, picked, most - started, t);
+                SELECT * INTO picked, newly_parked
+                    FROM dq.park_full(f, picked, most - started, startable - started, t);
                 parked := parked + newly_parked;
             END IF;
             started := started + cardinality(picked);
@@ -144,7 +146,7 @@ BEGIN
                     j.at, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
                     NULL::bigint, NULL::bigint, NULL::bigint;
             -- Behind jobs of full groups may be others.
-            EXIT WHEN met = cardinality(picked) OR parked >= 1000;
+            EXIT WHEN newly_parked = 0 OR parked >= 1000;
         END LOOP;
         remaining := remaining - started;
         new_gate.parked := new_gate.parked + parked;

@@ -146,9 +146,10 @@ BEGIN
 END $$;
 
 -- Of jobs that a claim has locked, returns up to `most` whose groups have room, and parks those of full
--- groups.
+-- groups. Beyond `starting`, ends at the first job whose group would not keep half of its room free.
 CREATE OR REPLACE FUNCTION dq.park_full(
-    f dq.flow, places tid[], most integer, t bigint, OUT startable tid[], OUT parked integer
+    f dq.flow, places tid[], most integer, starting integer, t bigint,
+    OUT startable tid[], OUT parked integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
     in_full tid[];
@@ -156,18 +157,26 @@ BEGIN
     WITH met AS (
         SELECT j.ctid AS place, j.due, j.seq, dq.group_of(j.headers) AS grp FROM dq.job j
         WHERE j.ctid = ANY (places)),
-    numbered AS (
-        SELECT *, row_number() OVER (PARTITION BY grp ORDER BY due, seq) AS number FROM met),
     counted AS (
-        SELECT *, max(CASE WHEN number = 1 THEN dq.room_in_group(f, grp, t) END) OVER (PARTITION BY grp) AS room
-        FROM numbered),
-    judged AS (SELECT *, grp IS NOT NULL AND number > room AS is_full FROM counted),
-    sorted AS (
-        SELECT place, is_full, count(*) FILTER (WHERE NOT is_full) OVER (ORDER BY due, seq) AS place_in_claim
-        FROM judged)
+        SELECT DISTINCT grp, (
+            SELECT count(*) FROM dq.job r
+            WHERE r.q = f.q AND r.state = 1 AND r.grp = met.grp AND r.at > t) AS running
+        FROM met WHERE grp IS NOT NULL),
+    -- How many of the group would run.
+    numbered AS (
+        SELECT met.*, running + row_number() OVER (PARTITION BY grp ORDER BY due, seq) AS number
+        FROM met LEFT JOIN counted USING (grp)),
+    filled AS (
+        SELECT *, coalesce(number > f.group_max_running, false) AS is_full FROM numbered),
+    placed AS (
+        SELECT *, count(*) FILTER (WHERE NOT is_full) OVER (ORDER BY due, seq) AS place_in_claim FROM filled),
+    judged AS (
+        SELECT *, 0 = count(*) FILTER (
+            WHERE NOT is_full AND place_in_claim > starting AND 2 * number > f.group_max_running
+        ) OVER (ORDER BY due, seq) AS is_met FROM placed)
     SELECT coalesce(array_agg(place) FILTER (WHERE NOT is_full AND place_in_claim <= most), '{}'),
             array_agg(place) FILTER (WHERE is_full)
-        INTO startable, in_full FROM sorted;
+        INTO startable, in_full FROM judged WHERE is_met;
     UPDATE dq.job
         SET state = -1, at = due, grp = dq.group_of(headers), losses = least(losses + state, 1000000000)
         WHERE ctid = ANY (in_full);

@@ -7,7 +7,7 @@ use dq_core::{
 };
 use dq_core::{Scheduled, Settled, Verdict};
 
-use super::client::{BRIEF_LEASE, Counts, WORKER, ids};
+use super::client::{BRIEF_LEASE, Counts, WORKER, ids, want};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 use super::store::{LATER, TrialStore, key};
 use super::trial::topic;
@@ -16,6 +16,7 @@ use super::wake::hint;
 topic! { "groups":
     group_bounds_its_running_jobs [groups],
     jobs_of_others_pass_a_full_group [groups],
+    job_ahead_of_its_start_leaves_half_of_its_group_free [groups],
     each_verdict_makes_room_in_a_group [groups],
     expired_lease_makes_room_in_a_group [groups],
     parked_jobs_are_ready [groups, browse],
@@ -64,6 +65,26 @@ async fn full(store: &TrialStore, jobs: usize) -> TrialResult<(QueueName, Leased
     let mut leased = store.lease(&queue, 9).await?;
     ensure_eq!(ids(&leased), [created.remove(0)], "the oldest job runs, and no other");
     Ok((queue, leased.remove(0), created))
+}
+
+async fn job_ahead_of_its_start_leaves_half_of_its_group_free(store: TrialStore) -> TrialResult {
+    let queue = limited(&store, 4).await?;
+    let mut jobs = create(&store, &queue, "a", 5).await?;
+    let claimed = store.claim(&[want(&queue, 5).starting(1)]).await?;
+    ensure_eq!(ids(&claimed.jobs), jobs.drain(..2).collect::<Vec<_>>(), "half of the group's room");
+    let claimed = store.claim(&[want(&queue, 5).starting(0)]).await?;
+    ensure_eq!(claimed.jobs.len(), 0, "no job is to wait");
+    ensure!(claimed.next_due.is_some_and(|due| due <= claimed.now), "but others may start");
+    let claimed = store.claim(&[want(&queue, 5).starting(5)]).await?;
+    ensure_eq!(ids(&claimed.jobs), jobs.drain(..2).collect::<Vec<_>>(), "the rest of the room");
+
+    // Jobs of a full group do not end the claim, and those of no group may wait.
+    let others = limited(&store, 2).await?;
+    create(&store, &others, "a", 5).await?;
+    store.create_many(&others, 2, Due::NOW).await?;
+    let claimed = store.claim(&[want(&others, 9).starting(2)]).await?;
+    ensure_eq!(claimed.jobs.len(), 4, "two of the group, and two others");
+    Ok(())
 }
 
 async fn group_bounds_its_running_jobs(store: TrialStore) -> TrialResult {

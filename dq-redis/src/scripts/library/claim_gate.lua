@@ -112,13 +112,13 @@ local function open_gate(partitions, is_peek)
   -- How many jobs a claim gets that wants `max` jobs, of which `starting` start at once.
   function gate.allowed(max, starting)
     local free = is_counted and gate.room(running) or 0
-    local has_plenty = not gate.group_max and math.floor(free / 2) >= max
-    return has_plenty and max or math.min(free, starting)
+    return math.floor(free / 2) >= max and max or math.min(free, starting)
   end
 
   -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
-  -- full. Returns how many of them are in each partition, where they are then the first ones.
-  function gate.admit(max)
+  -- full. Beyond `starting`, ends at the first job whose group would not keep half of its room free. Returns
+  -- how many of them are in each partition, where they are then the first ones.
+  function gate.admit(max, starting)
     local share, entries, next_at, started, parked, admitted = {}, {}, {}, {}, 0, 0
     local function read_more(i)
       local partition, groups = partitions[i], open_groups(partitions[i])
@@ -182,6 +182,8 @@ local function open_gate(partitions, is_peek)
       if group and running_of_group >= gate.group_max then
         open_groups(partitions[i]).park(group, score_time(due), handle)
         parked = parked + 1
+      elseif group and admitted >= starting and 2 * (running_of_group + 1) > gate.group_max then
+        break
       else
         if group then
           started[group] = (started[group] or 0) + 1

@@ -90,7 +90,7 @@ local function serve_partitions(layout)
     local wanted = gate and math.min(max_jobs, tonumber(ARGV[first + 1]))
     max_jobs = gate and gate.allowed(max_jobs, wanted) or max_jobs
     local admits = gate and gate.group_max and not is_peek
-    local share = admits and gate.admit(max_jobs)
+    local share = admits and gate.admit(max_jobs, wanted)
       or #of_queue == 1 and { max_jobs } or layout.shares(of_queue, max_jobs)
     for i, partition in ipairs(of_queue) do
       local reply = catch_wrong_type(serve, partition, share[i], lease_length)
