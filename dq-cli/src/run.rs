@@ -48,6 +48,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn execute(args: &Args, output: &mut Output<'_>) -> Result<()> {
     match &args.command {
         Command::Completions { shell } => commands::completions(*shell, output),
+        Command::Health => source::open_server(&args.target)?.ready(),
         Command::Migrate(migrate) => commands::migrate::run(&args.target, migrate, output),
         Command::Serve(serve) => serve::serve(&args.target, serve, output),
         #[cfg(any(feature = "postgres", feature = "redis"))]

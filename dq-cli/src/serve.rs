@@ -22,7 +22,7 @@ use crate::forwards::{Forwards, Metrics};
 use crate::output::Output;
 use crate::stores;
 
-const ADDRESS: &str = "127.0.0.1:7373";
+pub(crate) const ADDRESS: &str = "127.0.0.1:7373";
 
 pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'_>) -> Result<()> {
     if target.api.is_some() {

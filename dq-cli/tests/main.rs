@@ -1,5 +1,6 @@
 //! All integration tests in one program, because linking takes long.
 
+mod deploy;
 mod import;
 mod import_postgres;
 mod migrate;

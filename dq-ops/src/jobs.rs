@@ -261,15 +261,17 @@ impl Session {
         mut after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<JobSummary>, Option<Cursor>)> {
-        let stored = JobFilter { error: None, ..query.filter.clone() }.to_core()?;
+        let without_error = JobFilter { error: None, ..query.filter.clone() }.to_core()?;
         let with_payload = query.contains.is_some();
         let text = query.contains.as_ref().map(Finder::new);
         let summary_if_matching = |view: &JobView| {
+            if !without_error.matches(view) {
+                return None;
+            }
             let content = self.redaction().apply(view, with_payload);
             let has_error = query.filter.error.as_ref().is_none_or(|text| content.has_error(text));
             let has_text = text.as_ref().is_none_or(|text| text.find(&content.payload).is_some());
-            let matches = stored.matches(view) && has_error && has_text;
-            matches.then(|| {
+            (has_error && has_text).then(|| {
                 let mut job = JobSummary::new(view, &content);
                 self.name_own_worker(&mut job);
                 job

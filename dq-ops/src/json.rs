@@ -80,6 +80,25 @@ pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer.deserialize_map(Object(PhantomData))
 }
 
+/// Reads a list of objects, as [`object`] does.
+///
+/// # Errors
+/// If the value is not a list of objects.
+pub fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Item<T>(T);
+
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Item<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            object(deserializer).map(Item)
+        }
+    }
+
+    let items = Vec::<Item<T>>::deserialize(deserializer)?;
+    Ok(items.into_iter().map(|Item(item)| item).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

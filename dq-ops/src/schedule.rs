@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Due, Error, Headers, JobId, OnConflict, OnRunning, QueueName, Scheduled, Timestamp};
+use dq_core::{
+    Due, Error, ErrorKind, Headers, JobId, OnConflict, OnRunning, QueueName, Schedule, Scheduled,
+    Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use sha1_smol::Sha1;
 
+use crate::actor::Role;
 use crate::error::Result;
 use crate::input::parse_duration;
 use crate::ops::Session;
@@ -15,6 +19,9 @@ use crate::text;
 
 /// How long an idempotency key outlives its job by default.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
+
+/// The most jobs of one call.
+const MAX_JOBS: usize = 1_000;
 
 /// The longest idempotency key in bytes.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
@@ -132,17 +139,43 @@ impl Session {
         queue: &QueueName,
         request: ScheduleRequest,
     ) -> Result<ScheduledJob> {
-        let target = request.key.as_ref().map(|key| format!("key:{key}"));
-        let changed = |job: &ScheduledJob| u64::from(job.is_stored());
-        let schedule = self.try_schedule(queue, request);
+        let mut scheduled = self.schedule_many(queue, vec![request]).await?;
+        scheduled.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "no result").into())
+    }
+
+    /// Schedules up to 1,000 jobs in one call. Results follow the order of the jobs. Needs the role operator.
+    ///
+    /// # Errors
+    /// As [`schedule`](Self::schedule). One invalid job prevents all; an error of the store may leave some
+    /// stored.
+    pub async fn schedule_many(
+        &self,
+        queue: &QueueName,
+        requests: Vec<ScheduleRequest>,
+    ) -> Result<Vec<ScheduledJob>> {
+        let target = match &requests[..] {
+            [ScheduleRequest { key: Some(key), .. }] => Some(format!("key:{key}")),
+            _ => None,
+        };
+        let changed = |jobs: &Vec<ScheduledJob>| {
+            jobs.iter().map(|job| u64::from(job.is_stored())).sum::<u64>()
+        };
+        let schedule = async {
+            self.may_change(queue, Role::Operator)?;
+            if requests.len() > MAX_JOBS {
+                return Err(Error::invalid(format!("the call has {} jobs", requests.len()))
+                    .remedy(format!("schedule at most {MAX_JOBS} in one call"))
+                    .into());
+            }
+            let prepare = |request| self.prepare(queue, request);
+            let jobs = requests.into_iter().map(prepare).collect::<Result<Vec<_>>>()?;
+            let scheduled = self.ops.dq().schedule_many(jobs).await?;
+            Ok(scheduled.into_iter().map(ScheduledJob::from).collect())
+        };
         self.audited("schedule", queue, target, changed, schedule).await
     }
 
-    async fn try_schedule(
-        &self,
-        queue: &QueueName,
-        request: ScheduleRequest,
-    ) -> Result<ScheduledJob> {
+    fn prepare(&self, queue: &QueueName, request: ScheduleRequest) -> Result<Schedule> {
         let handle = self.open(queue)?;
         let mut job = handle.schedule(request.payload, &request.content_type);
         job = match request.due {
@@ -174,7 +207,7 @@ impl Session {
         } else if let Some(remember) = remember {
             job = job.remember(remember);
         }
-        Ok(ScheduledJob::from(job.await?))
+        Ok(job)
     }
 }
 
@@ -183,6 +216,12 @@ fn idempotent_id(queue: &QueueName, key: &str) -> Result<JobId> {
     if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
         return Err(Error::invalid(format!("the idempotency key has {} bytes", key.len()))
             .remedy(format!("choose one of 1 to {MAX_IDEMPOTENCY_KEY} bytes"))
+            .into());
+    }
+    // Those of a header's value.
+    if !key.bytes().all(|byte| matches!(byte, b' '..=b'~')) || key.trim() != key {
+        return Err(Error::invalid(format!("the idempotency key is {key:?}"))
+            .remedy("choose visible ASCII characters, with spaces only between them")
             .into());
     }
     let mut hash = Sha1::new();

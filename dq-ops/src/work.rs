@@ -412,7 +412,7 @@ impl Session {
             .into())
     }
 
-    /// Returns the time by the store's clock, without a call once a claim was answered.
+    /// Returns the time by the store's clock; before the first claim is answered, by this process's.
     #[must_use]
     pub fn work_time(&self) -> Timestamp {
         self.ops.pull().now()

@@ -161,7 +161,7 @@ impl Backend for PostgresBackend {
     }
 
     fn done_statement(&self, lease: &Lease) -> Result<SqlStatement> {
-        self.store.note_ended(&lease.queue);
+        self.store.mark_ended(&lease.queue);
         Ok(SqlStatement::of_lease(self.store.in_schema("SELECT dq.done($1)"), lease))
     }
 

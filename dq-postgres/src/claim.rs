@@ -92,7 +92,7 @@ impl Store {
         let (limit, worker) = (params.limit, params.worker.to_owned());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
-            store.note_claim(&wants);
+            store.record_claim(&wants);
             let is_full = lock(&store.bounds).claims_fully();
             let claimed = store.lease_due(wants, limit, &worker, is_full).await;
             if let Err(Ok(unwanted)) = sender.send(claimed) {
@@ -237,7 +237,7 @@ impl Store {
     }
 
     /// Lowers the bound on leases, after a lease was set to expire earlier.
-    pub(crate) fn note_expiry(&self, queue: &QueueName, until: i64) {
+    pub(crate) fn lower_expiry(&self, queue: &QueueName, until: i64) {
         if let Some(bounds) = lock(&self.bounds).queues.get_mut(queue) {
             bounds.expiry = bounds.expiry.min(until);
             bounds.changes += 1;
@@ -256,7 +256,7 @@ impl Store {
     }
 
     /// Notes when these queues were last claimed from.
-    fn note_claim(&self, wants: &[Want]) {
+    fn record_claim(&self, wants: &[Want]) {
         let now = Instant::now();
         let mut last_claims = lock(&self.last_claims);
         for want in wants {

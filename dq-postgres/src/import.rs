@@ -84,7 +84,7 @@ impl QuerySource {
         let source = self.clone();
         let rows = QueryRows { source, client, connection: connection.abort_handle(), read: 0 };
         rows.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-        // It keeps its rows, so that they can be read twice.
+        // Such a cursor can be read twice.
         rows.execute(&format!("DECLARE dq_import SCROLL CURSOR FOR {}", self.query)).await?;
         Ok(rows)
     }
@@ -112,7 +112,7 @@ impl QueryRows {
     /// Returns the next rows, up to 1,000; none at the end.
     ///
     /// # Errors
-    /// `InvalidInput` if the query fails or has another column than [`QuerySource`] lists;
+    /// `InvalidInput` if the query fails, or its columns are not those of [`QuerySource`];
     /// `Unavailable` if the connection is lost.
     pub async fn next(&mut self) -> Result<Vec<QueryRow>> {
         let rows = self.execute(&format!("FETCH {ROWS} FROM dq_import")).await?;
@@ -139,7 +139,7 @@ impl QueryRows {
         self.client.query_typed(sql, &[]).await.map_err(|error| {
             let server = &self.source.server;
             match error.as_db_error() {
-                // Data, changes, and syntax; also missing rights, which are the tables' here.
+                // Class 22: data. 25: the query writes. 42: syntax, names, or rights on its tables.
                 Some(refusal) if ["22", "25", "42"].contains(&&refusal.code().code()[..2]) => {
                     let what = format!("PostgreSQL at {}: {}", server.shown, refusal.message());
                     Error::new(ErrorKind::InvalidInput, what).remedy("correct the query")

@@ -59,16 +59,16 @@ pub(crate) async fn run(store: Arc<Store>) {
     }
 }
 
-/// Each removes up to 1,000 jobs.
+/// Each call handles up to 1,000 rows.
 const TRIMS: [&str; 2] = [
     "SELECT next_at, more FROM dq.trim_history($1, $2, 1000)",
     "SELECT next_at, more FROM dq.remove_pins($1, $2, 1000)",
 ];
 
-/// Calls of each trim, per queue and round.
+/// Maximum calls of each trim, per queue and round.
 const MAX_CALLS: usize = 20;
 
-/// Where a queue's next trims begin. None is a minute ago.
+/// Where a queue's next trims begin; `None`: a minute ago.
 type TrimStarts = [Option<i64>; TRIMS.len()];
 
 const BEGINNING: TrimStarts = [Some(i64::MIN); TRIMS.len()];
@@ -88,7 +88,7 @@ async fn trim(
     trimmed
 }
 
-/// Each call is a transaction, and a later round goes on after the last one. If a round's first call fails,
+/// Each call is a transaction, and a later round goes on where the last call stopped. If a round's first call fails,
 /// perhaps because it reads too many removed entries, the next round begins a minute ago; the rest waits for
 /// [`TRIM_ALL_INTERVAL`].
 async fn trim_queue(

@@ -19,7 +19,7 @@ impl Store {
     pub(crate) async fn run_operation(&self, operation: Operation<'_>) -> Result<OperateReport> {
         let queue = operation.queue().as_str();
         if matches!(operation, Operation::Remove { .. } | Operation::Purge { .. }) {
-            self.note_ended(operation.queue());
+            self.mark_ended(operation.queue());
         }
         let uuids = |jobs: &[dq_core::JobId]| -> Vec<Uuid> {
             jobs.iter().map(|job| params::uuid(*job)).collect()

@@ -37,7 +37,7 @@ impl Store {
         let leases = ids.into_iter().zip(tokens);
         let renewed = renewals.iter().zip(leases).map(|(renewal, lease)| match ends.get(&lease) {
             Some(until) => {
-                self.note_expiry(&renewal.lease.queue, *until);
+                self.lower_expiry(&renewal.lease.queue, *until);
                 Renewed::Until(Timestamp::from_millis(*until))
             }
             None => Renewed::LostLease,

@@ -158,7 +158,7 @@ impl Store {
         Ok(match outcome {
             0 => Scheduled::Created(receipt),
             1 => {
-                self.note_ended(&job.queue);
+                self.mark_ended(&job.queue);
                 Scheduled::Replaced(receipt)
             }
             2 => Scheduled::Kept(receipt),
@@ -188,7 +188,7 @@ impl Store {
             for (outcome, job) in outcomes.into_iter().zip(chunk) {
                 results.push(match outcome {
                     0 => {
-                        self.note_ended(&job.queue);
+                        self.mark_ended(&job.queue);
                         Cancelled::Cancelled
                     }
                     1 => Cancelled::NotFound,

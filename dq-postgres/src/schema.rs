@@ -3,7 +3,8 @@
 //! Library versions run side by side: a deployment replaces processes one by one and may be rolled
 //! back. So `meta` holds the schema's version, the oldest version that may still write (`min_writer`)
 //! and the oldest that may still read (`min_reader`). A migration that older versions can ignore leaves
-//! the minimums alone. If a function's arguments, result or meaning change, it gets a new name.
+//! the minimums alone. If a function's arguments, result or meaning change, it gets a new name, except `claim`,
+//! which `limits.sql` replaces.
 //!
 //! The functions have their own version. A process replaces an older build's functions, and changed or
 //! dropped ones, but never a newer build's.
@@ -72,8 +73,8 @@ fn functions(schema: &str) -> String {
     in_schema(schema, &functions).into_owned()
 }
 
-/// Returns the SQL to create or update the schema, and to grant a role the rights to use it. A single
-/// statement creates all, and so is a transaction.
+/// Returns the SQL to create or update the schema, and to grant a role the rights to use it. One
+/// `DO` statement creates or updates everything, so that part is atomic; the grants follow.
 pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
     let mut migrations = String::new();
     for (number, migration) in (1..).zip(MIGRATIONS) {
@@ -106,7 +107,7 @@ SELECT array_agg(DISTINCT p.oid),
 
 {functions}
 UPDATE "{schema}".meta SET version = {VERSION}, functions = {FUNCTIONS_VERSION};
--- Whoever could execute functions may execute the new ones, and nobody else.
+-- Roles that could execute any old function may execute the new ones.
 FOR new_function IN
     SELECT oid::regprocedure FROM pg_proc
     WHERE pronamespace = to_regnamespace('"{schema}"') AND oid <> ALL (old_functions)
@@ -276,7 +277,7 @@ mod tests {
         });
         assert_eq!(
             (FUNCTIONS_VERSION, hash),
-            (1, 0xe96c_9bae_44f0_93fd),
+            (1, 0x96d7_b93c_f283_4ab4),
             "the functions have changed: if the version here was released, raise FUNCTIONS_VERSION"
         );
     }

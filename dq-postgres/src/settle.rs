@@ -61,7 +61,7 @@ impl Store {
                 return Settled::LostLease;
             }
             if matches!(settlement.verdict, Verdict::Done | Verdict::Skip { .. }) {
-                self.note_ended(&settlement.lease.queue);
+                self.mark_ended(&settlement.lease.queue);
             }
             Settled::Accepted
         });

@@ -49,7 +49,7 @@ impl Store {
         self.query(Effect::Changes, sql, params).await
     }
 
-    pub(crate) fn note_ended(&self, queue: &QueueName) {
+    pub(crate) fn mark_ended(&self, queue: &QueueName) {
         lock(&self.ended).insert(queue.clone());
     }
 

@@ -72,8 +72,8 @@ fn lease_in_limits(
     let Room::Jobs(room) = tx.room(queue_id, &gate)? else { return Ok(()) };
     let before = claimed.jobs.len();
     let max = gate.allowed(room, max, want.starting);
-    let limited = gate.flow().group_max_running.is_some().then_some(&gate);
-    lease_due(tx, queue_id, want, max, limited, worker, claimed)?;
+    let group_gate = gate.flow().group_max_running.is_some().then_some(&gate);
+    lease_due(tx, queue_id, want, max, group_gate, worker, claimed)?;
     let started = claimed.jobs.len() - before;
     if started > 0 && gate.flow().rate.is_some() {
         gate.start(started, tx.now);
@@ -84,32 +84,32 @@ fn lease_in_limits(
 
 /// Leases up to `max` due jobs of one queue. Jobs with invalid rows become dead as
 /// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count. With limits of groups,
-/// jobs of full groups are parked, at most [`MAX_PARKED`], and beyond `want.starting` the first job whose group
-/// has not plenty of room ends the claim.
+/// jobs of full groups are parked, at most [`MAX_PARKED`]. Beyond `want.starting`, the first job with which its
+/// group would use more than half of its limit ends the claim.
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
     want: &Want,
     max: usize,
-    groups: Option<&Gate>,
+    group_gate: Option<&Gate>,
     worker: &str,
     claimed: &mut Claimed,
 ) -> StoreResult<()> {
-    let leased_until = tx.now + want.lease_for;
+    let (before, leased_until) = (claimed.jobs.len(), tx.now + want.lease_for);
     let (mut remaining, mut dropped, mut parked) = (max, 0, 0);
     let mut has_quarantined = false;
-    let mut is_left = false;
-    while !is_left && remaining > 0 && dropped < MAX_DROPPED && parked < MAX_PARKED {
+    let mut ends_claim = false;
+    while !ends_claim && remaining > 0 && dropped < MAX_DROPPED && parked < MAX_PARKED {
         let entries = read_due(tx, queue_id, &want.queue, remaining)?;
         let has_more = entries.len() == remaining;
         let mut last = None;
         for ((at, seq), due_job) in entries {
-            let before = last.replace((at, seq));
+            let previous = last.replace((at, seq));
             let Some((mut job, invalid)) = due_job else {
                 dropped += 1;
                 continue;
             };
-            if let (Some(group), Some(gate)) = (job.group(), groups)
+            if let (Some(group), Some(gate)) = (job.group(), group_gate)
                 && invalid.is_none()
             {
                 let running = tx.running_of_group(queue_id, group)?;
@@ -118,9 +118,10 @@ fn lease_due(
                     parked += 1;
                     continue;
                 }
-                is_left = max - remaining >= want.starting && !gate.group_has_plenty(running);
-                if is_left {
-                    last = before;
+                ends_claim = claimed.jobs.len() - before >= want.starting
+                    && !gate.group_stays_half_free(running);
+                if ends_claim {
+                    last = previous;
                     break;
                 }
             }
@@ -154,7 +155,7 @@ fn lease_due(
             break;
         }
     }
-    if groups.is_some() && (has_quarantined || dropped > 0) {
+    if group_gate.is_some() && (has_quarantined || dropped > 0) {
         // They may have had the places of parked jobs.
         tx.unpark_all(queue_id)?;
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dq_core::ErrorKind;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::config::{Durability, SqliteConfig};
@@ -96,7 +97,13 @@ fn open(config: &SqliteConfig, flags: OpenFlags) -> StoreResult<Connection> {
     // First, because every other pragma may wait for a lock.
     conn.busy_timeout(config.busy_timeout)?;
     conn.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    keep_plans(&conn)?;
     Ok(conn)
+}
+
+/// A plan that may depend on bound values would be made again at each use: SQLite parses the text again.
+pub(crate) fn keep_plans(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// Absolute, so that later changes to the working directory or a symbolic link do not lead to

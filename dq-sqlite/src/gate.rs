@@ -87,15 +87,11 @@ impl WriteTx<'_> {
         Ok(was_closed)
     }
 
-    /// After a lease has ended: wakes listeners if the queue was full.
-    pub(crate) fn note_room(&mut self, queue_id: i64) -> StoreResult<()> {
+    /// Whether the queue may have been full before this transaction ended so many leases.
+    pub(crate) fn was_full(&self, queue_id: i64, ended: usize) -> StoreResult<bool> {
         let is_counted = |gate: &Gate| gate.flow().max_running.is_some();
-        let Some(gate) = self.gate(queue_id)?.filter(is_counted) else { return Ok(()) };
-        // With the lease that has ended.
-        if gate.room(self.running(queue_id)? + 1, self.now) == Room::Full {
-            self.wake_if_waiting(queue_id);
-        }
-        Ok(())
+        let Some(gate) = self.gate(queue_id)?.filter(is_counted) else { return Ok(false) };
+        Ok(gate.room(self.running(queue_id)? + ended, self.now) == Room::Full)
     }
 }
 

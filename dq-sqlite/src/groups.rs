@@ -34,10 +34,11 @@ impl WriteTx<'_> {
     /// Returns the first parked job of a group to the due jobs, after a run has ended or a waiting job
     /// has left.
     pub(crate) fn unpark_first(&mut self, queue_id: i64, group: &str) -> StoreResult<()> {
-        let first = self.find(&self.statements.unpark_first, params![queue_id, group], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
+        let of_group = params![queue_id, group];
+        let first: Option<(i64, i64)> =
+            self.find(&self.statements.first_parked_of_group, of_group, |row| row.try_into())?;
         if let Some((at, seq)) = first {
+            self.execute(&self.statements.remove_parked, params![queue_id, group, at, seq])?;
             let at = Timestamp::from_millis(at);
             // Another program may have returned it.
             self.remove_due(queue_id, at.as_millis(), seq)?;

@@ -54,7 +54,7 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
     if let Some(group) = &lease.group {
         tx.unpark_first(queue_id, group)?;
     }
-    tx.note_room(queue_id)?;
+    tx.offer_room(queue_id);
     Ok(Settled::Accepted)
 }
 

@@ -131,8 +131,8 @@ statements! {
 
     // Due jobs of full groups.
     park = "INSERT OR REPLACE INTO {p}parked (q, grp, at, seq) VALUES (?1, ?2, ?3, ?4)";
-    unpark_first = "DELETE FROM {p}parked WHERE (q, grp, at, seq) = (SELECT q, grp, at, seq \
-        FROM {p}parked WHERE q = ?1 AND grp = ?2 ORDER BY at, seq LIMIT 1) RETURNING at, seq";
+    first_parked_of_group = "SELECT at, seq FROM {p}parked WHERE q = ?1 AND grp = ?2 \
+        ORDER BY at, seq LIMIT 1";
     /// Another program may have returned some.
     return_parked = "INSERT OR IGNORE INTO {p}due (q, at, seq) SELECT q, at, seq FROM {p}parked \
         WHERE q = ?1";
@@ -244,11 +244,11 @@ statements! {
 #[cfg(test)]
 mod tests {
     use dq_core::Order;
-    use rusqlite::Connection;
+    use rusqlite::{Connection, StatementStatus};
 
     use super::*;
     use crate::listings::Listing;
-    use crate::schema;
+    use crate::{connection, schema};
 
     /// They scan or sort a table that stays small (`meta`, queues, leases).
     const MAY_SCAN: [&str; 16] = [
@@ -299,6 +299,26 @@ mod tests {
                 steps.iter().any(|step| step.starts_with("SCAN") && *step != "SCAN CONSTANT ROW");
             let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
             assert!(!(scans || sorts) || MAY_SCAN.contains(&&*name), "{name}: {steps:?}");
+        }
+    }
+
+    #[test]
+    fn no_statement_is_parsed_twice() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        connection::keep_plans(&conn).unwrap();
+        schema::ensure(&mut conn, "dq_").unwrap();
+        for (name, text) in Statements::new("dq_").all() {
+            let mut parsed = Vec::new();
+            for value in [1, 2] {
+                let mut statement = conn.prepare_cached(&text).unwrap();
+                let values = vec![value; statement.parameter_count()];
+                let mut rows = statement.query(rusqlite::params_from_iter(values)).unwrap();
+                // Some violate constraints with these values.
+                while rows.next().is_ok_and(|row| row.is_some()) {}
+                drop(rows);
+                parsed.push(statement.get_status(StatementStatus::RePrepare));
+            }
+            assert_eq!(parsed, [0, 0], "{name}");
         }
     }
 }

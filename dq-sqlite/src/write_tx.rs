@@ -31,6 +31,8 @@ struct Buffered {
     /// The queues whose first waiting job may have changed, by id, with the earliest due time that
     /// this transaction added.
     changed: HashMap<i64, Option<Timestamp>>,
+    /// Ended leases by queue id.
+    freed: HashMap<i64, usize>,
     ended: EndedJobs,
 }
 
@@ -91,7 +93,12 @@ impl<'c> WriteTx<'c> {
         schema::check_writer(self.min_writer)
     }
 
-    pub(crate) fn finish(self) -> StoreResult<Changes> {
+    pub(crate) fn finish(mut self) -> StoreResult<Changes> {
+        for (queue_id, leases) in std::mem::take(&mut self.buffered.freed) {
+            if self.was_full(queue_id, leases)? {
+                self.wake_if_waiting(queue_id);
+            }
+        }
         if self.buffered.counters_changed {
             let Buffered { seq, token, granted, .. } = self.buffered;
             self.execute(&self.statements.save_counters, [seq, token, granted])?;
@@ -147,6 +154,11 @@ impl<'c> WriteTx<'c> {
     pub(crate) fn wake_if_waiting(&mut self, queue_id: i64) {
         let added = self.buffered.changed.entry(queue_id).or_default();
         *added = earlier(*added, Some(Timestamp::from_millis(i64::MIN)));
+    }
+
+    /// Counts the end of a lease, to wake the queue's listeners if it was full.
+    pub(crate) fn offer_room(&mut self, queue_id: i64) {
+        *self.buffered.freed.entry(queue_id).or_default() += 1;
     }
 
     pub(crate) fn totals(&mut self, queue_id: i64) -> &mut Totals {

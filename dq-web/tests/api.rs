@@ -24,6 +24,49 @@ async fn the_status_tells_what_became_of_a_new_job() {
 }
 
 #[tokio::test]
+async fn many_jobs_are_scheduled_in_one_call_or_none() {
+    let fixture = Fixture::start("").await;
+    let path = "/v1/queues/ORDER/jobs:schedule";
+    let count = async || fixture.get(READER, "/v1/queues/ORDER").await.json()["scheduled"].clone();
+    let job = |n: usize| json!({"payload": n, "due": "1h", "idempotency_key": format!("k{n}")});
+    let send = async |jobs: Vec<serde_json::Value>| {
+        fixture.send(OPERATOR, "POST", path, Some(&json!({"jobs": jobs}).to_string())).await
+    };
+
+    let first = send(vec![job(1), json!({"payload": 9, "due": "1h", "key": "a"}), job(2)]).await;
+    let results = first.json()["results"].clone();
+    assert_eq!((first.status, results.as_array().unwrap().len()), (200, 3), "{results}");
+    let again = send(vec![job(2), job(3), json!({"payload": 9, "key": "a"})]).await.json();
+    assert_eq!(again["results"][0]["id"], results[2]["id"], "a repeated job is stored once");
+    assert_eq!(again["results"][1]["result"], json!("created"));
+    assert_eq!(again["results"][2]["result"], json!("kept"));
+    assert_eq!(count().await, json!(4));
+
+    for (jobs, word) in [
+        (vec![job(4), json!({"payload": 1, "due": "soon"})], "soon"),
+        (vec![job(4), json!({"payload": 1, "key": "k".repeat(2_000)})], "key"),
+        (vec![job(4), json!({"dew": "1h"})], "dew"),
+        (vec![job(4), json!([1])], "an object"),
+        (vec![job(4), json!({"payload": 1, "idempotency_key": "é"})], "é"),
+        ((0..1_001).map(job).collect(), "1001 jobs"),
+    ] {
+        let refused = send(jobs).await;
+        assert_eq!((refused.status, refused.body.contains(word)), (400, true), "{}", refused.body);
+    }
+    let one = r#"{"jobs":[{"payload":1}]}"#;
+    let bearer = format!("Bearer {OPERATOR}");
+    let headers = [
+        ("authorization", &*bearer),
+        ("content-type", "application/json"),
+        ("idempotency-key", "k"),
+    ];
+    assert_eq!(fixture.raw("POST", path, &headers, one).await.status, 400);
+    let named = Some(r#"{"payload":1,"idempotency_key":"k"}"#);
+    assert_eq!(fixture.send(OPERATOR, "POST", "/v1/queues/ORDER/jobs", named).await.status, 400);
+    assert_eq!(count().await, json!(4), "one invalid job prevents all");
+}
+
+#[tokio::test]
 async fn a_job_continues_the_trace_of_the_request() {
     let fixture = Fixture::start("").await;
     let bearer = format!("Bearer {OPERATOR}");

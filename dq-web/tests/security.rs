@@ -41,8 +41,9 @@ const READS: [&str; 33] = [
     "/v1/forecast",
 ];
 
-const WRITES: [(&str, &str, &str); 20] = [
+const WRITES: [(&str, &str, &str); 21] = [
     ("POST", "/v1/queues/MAIL/jobs", r#"{"payload":1}"#),
+    ("POST", "/v1/queues/MAIL/jobs:schedule", r#"{"jobs":[{"payload":1}]}"#),
     ("POST", "/v1/queues/MAIL:pause", ""),
     ("POST", "/v1/queues/MAIL:purge", r#"{"confirm":"MAIL"}"#),
     ("POST", "/v1/queues/MAIL/jobs:cancel", r#"{"all":true}"#),

@@ -8,6 +8,7 @@ mod oldest_rusqlite;
 mod options;
 mod package;
 mod programs;
+mod release;
 mod run;
 mod soak;
 mod test;
@@ -26,7 +27,7 @@ usage: cargo xtask COMMAND
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
   scale --backend X --pending N     measures with up to N pending jobs, in release mode; writes a table and a plot
   horizon [--seconds N]             measures PostgreSQL under an old snapshot, in release mode; writes a plot
-  peers [--only PEER] [--quick]     compares with other libraries side by side, on Redis, PostgreSQL and SQLite
+  peers [--peer PEER] [--quick]     compares with other libraries side by side, on Redis, PostgreSQL and SQLite
   upgrade REVISION [STORE]          runs an older revision and this one side by side on each store
   upgrade REVISION STORE --raised   the same if this revision raises the format, so that the older one is refused
   faults --backend X [--seed N] [--minutes M | --seconds S]
@@ -36,6 +37,7 @@ usage: cargo xtask COMMAND
   soak --short                      a minute on SQLite, and over broken processes, as in `test`
   licences                          checks the licences of all dependencies against deny.toml
   package                           packages every published crate and compiles it from its package
+  release --dry-run                 checks a release, and prints the commands that publish it
   oldest-rusqlite                   checks dq-sqlite with the oldest rusqlite that it allows";
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         ["soak", ref rest @ ..] => soak::soak(rest),
         ["licences"] => licences::licences(),
         ["package"] => package::package(),
+        ["release", "--dry-run"] => release::dry_run(),
         ["oldest-rusqlite"] => oldest_rusqlite::oldest_rusqlite(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::run::{Result, cargo, cargo_in, read, root, step, target_dir, write};
 
-const UNPUBLISHED: [&str; 7] = [
+pub(crate) const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
     "dq-examples",
     "dq-faults-client",

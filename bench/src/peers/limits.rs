@@ -1,4 +1,4 @@
-//! Limits of a queue in all processes together, for the libraries that have them for free.
+//! Limits of a queue in all processes together, for the libraries that have them in their free edition.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ const HAVE_LIMITS: [&str; 2] = ["dq", "bullmq"];
 const TURNS: usize = 5;
 const RUN_MILLIS: u64 = 20;
 
-/// Maximum running jobs and starts a second: none, and such that do not bind.
+/// Maximum running jobs and starts a second: none, and such that do not bind: `Sizes::limited` is no more than
+/// a second's starts.
 const NOT_BINDING: [[u32; 2]; 3] = [[0, 0], [1_000, 0], [0, 10_000]];
 
 pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
@@ -49,7 +50,10 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
 }
 
 fn prepare(peer: &Peer, address: &str, limits: [u32; 2], jobs: usize) -> Result<()> {
-    run(peer.command("limit", address).args(limits.map(|limit| limit.to_string())))?;
+    // Even a limit of 0 would make dq's claims look at limits.
+    if limits != NOT_BINDING[0] {
+        run(peer.command("limit", address).args(limits.map(|limit| limit.to_string())))?;
+    }
     peer.store(address, jobs, "bulk", 0, 0).map(drop)
 }
 

@@ -47,9 +47,9 @@ pub(crate) struct Options {
     /// Measures only on these stores.
     #[arg(long, value_name = "STORE", value_parser = STORES)]
     store: Vec<String>,
-    /// Measures only these.
-    #[arg(long, value_name = "PEER", value_parser = peer::PEERS.map(|(name, ..)| name))]
-    only: Vec<String>,
+    /// Measures only these peers.
+    #[arg(long = "peer", value_name = "PEER", value_parser = peer::PEERS.map(|(name, ..)| name))]
+    peers: Vec<String>,
     /// Makes only these measurements.
     #[arg(long = "measure", value_name = "NAME", value_parser = MEASUREMENTS.map(|(name, _)| name))]
     measurements: Vec<String>,
@@ -65,32 +65,34 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     let mut failed = Vec::new();
     let is_chosen =
-        |store: &&str| options.store.is_empty() || options.store.iter().any(|only| only == store);
+        |store: &&str| options.store.is_empty() || options.store.iter().any(|name| name == store);
     let stores = STORES.into_iter().filter(is_chosen);
-    let stores = stores.map(|store| Ok((store, build(store, &options.only)?)));
+    let stores = stores.map(|store| Ok((store, build(store, &options.peers)?)));
     for (store, peers) in stores.collect::<Result<Vec<_>>>()? {
         if peers.is_empty() {
             continue;
         }
         let files = tempfile::tempdir_in(directory())?;
         let mut conditions = Conditions::observe(files.path(), options.quick);
-        let only = (store == "serve").then_some("no-op");
-        let store = Store::start(if only.is_some() { "redis" } else { store }, files.path())?;
-        failed.extend(measure(&peers, &store, &sizes, options, only));
+        // Workers of `dq serve` only run jobs; its store is Redis.
+        let is_serve = store == "serve";
+        let store = Store::start(if is_serve { "redis" } else { store }, files.path())?;
+        let is_possible = |measurement: &str| !is_serve || measurement == "no-op";
+        failed.extend(measure(&peers, &store, &sizes, options, is_possible));
         conditions.finish(store.version().into_iter().collect());
         println!("{conditions}");
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
+fn build(store: &str, named: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
-    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    let is_chosen = |name: &str| named.is_empty() || named.iter().any(|it| it == name);
     let chosen = peer::PEERS.into_iter().filter(|(name, _, of)| *of == store && is_chosen(name));
     for (name, version, _) in chosen {
         match Peer::build(name, version, &directory().join(name)) {
             Ok(peer) => peers.push(peer),
-            Err(error) if only.is_empty() => eprintln!("{name} is left out: {error}"),
+            Err(error) if named.is_empty() => eprintln!("{name} is left out: {error}"),
             Err(error) => return Err(format!("{name}: {error}").into()),
         }
     }
@@ -103,12 +105,12 @@ fn measure(
     store: &Store,
     sizes: &Sizes,
     options: &Options,
-    only: Option<&str>,
+    is_possible: impl Fn(&str) -> bool,
 ) -> Vec<String> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut failed = Vec::new();
     let is_chosen = |name: &str| {
-        only.is_none_or(|only| only == name)
+        is_possible(name)
             && (options.measurements.is_empty() || options.measurements.iter().any(|it| it == name))
     };
     for (name, measure) in MEASUREMENTS.into_iter().filter(|(name, _)| is_chosen(name)) {

@@ -100,7 +100,7 @@ impl DelayHandler for Print {
         QueueSettings::new().concurrency(CONCURRENCY)
     }
 
-    async fn handle(&self, _job: JobContext, job: Job) -> HandlerResult {
+    async fn handle(&self, _ctx: JobContext, job: Job) -> HandlerResult {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_micros();
         // A tokio timer takes up to a millisecond even for a zero duration.
         if !self.sleep.is_zero() {

@@ -51,6 +51,14 @@ def test_a_key_is_kept_or_replaced(client: Client, queue: str) -> None:
     assert client.get(queue, "a")["payload"]["json"] == 3
 
 
+def test_many_jobs_are_stored_in_one_call_or_none(client: Client, queue: str) -> None:
+    jobs = [{"payload": n, "due": timedelta(hours=1), "key": f"order-{n}"} for n in range(100)]
+    assert {scheduled.result for scheduled in client.schedule_many(queue, jobs)} == {"created"}
+    with pytest.raises(DqError, match="soon"):
+        client.schedule_many(queue, [{"key": "another"}, {"due": "soon"}])
+    assert client.request("GET", f"/v1/queues/{queue}")["scheduled"] == 100
+
+
 def test_an_idempotency_key_stores_one_job(client: Client, queue: str) -> None:
     first, second = (client.schedule(queue, n, due="1h", idempotency_key="checkout-1") for n in (1, 2))
     assert first == second

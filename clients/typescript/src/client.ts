@@ -18,6 +18,8 @@ export interface Policies extends CallOptions {
   remember?: Duration;
 }
 
+export type NewJob = When & Policies;
+
 export interface Scheduled {
   /** Only `created` and `replaced` mean that this job is stored. */
   result: "created" | "replaced" | "kept" | "already_running" | "ended";
@@ -48,28 +50,20 @@ export class Client {
   }
 
   /** Schedules a job: exactly one, also if the connection breaks and the call is repeated. */
-  schedule(queue: string, payload: unknown, options: When & Policies = {}): Promise<Scheduled> {
-    const { delay, at, signal, retryFor, idempotencyKey, remember, ...policies } = options;
-    const headers = { "idempotency-key": idempotencyKey ?? crypto.randomUUID() };
-    const body = {
-      payload: payload ?? null,
-      due: due(at ?? delay),
-      remember: due(remember ?? (idempotencyKey ? undefined : "10m")),
-    };
-    for (const [name, value] of Object.entries(policies))
-      Object.assign(body, { [name.replace(/[A-Z]/g, "_$&").toLowerCase()]: value });
-    const call = { body, headers, signal, retryFor };
-    return this.#http.send("POST", `/v1/queues/${encodeURIComponent(queue)}/jobs`, call);
+  async schedule(queue: string, payload: unknown, options: NewJob = {}): Promise<Scheduled> {
+    return (await this.scheduleMany(queue, [{ ...options, payload }], options))[0]!;
   }
 
-  /** Schedules jobs, 20 at a time. To repeat it after an error, give idempotency keys. */
-  async scheduleMany(queue: string, jobs: (When & Policies & { payload: unknown })[]) {
-    const scheduled: Scheduled[] = [];
-    for (let i = 0; i < jobs.length; i += 20) {
-      const calls = jobs.slice(i, i + 20).map((job) => this.schedule(queue, job.payload, job));
-      scheduled.push(...(await Promise.all(calls)));
-    }
-    return scheduled;
+  /** Schedules up to 1,000 jobs in one call; one that is invalid prevents all. */
+  async scheduleMany(
+    queue: string,
+    jobs: (NewJob & { payload: unknown })[],
+    options?: CallOptions,
+  ): Promise<Scheduled[]> {
+    const body = { jobs: jobs.map(({ payload, ...job }) => newJob(payload, job)) };
+    const path = `/v1/queues/${encodeURIComponent(queue)}/jobs:schedule`;
+    const { signal, retryFor } = options ?? {};
+    return (await this.#http.send("POST", path, { body, signal, retryFor })).results;
   }
 
   /** Cancels a waiting job. `conflict`: it runs. `not found`: it has ended, or never was. */
@@ -89,6 +83,21 @@ export class Client {
   where(queue: string, job: JobRef, options?: CallOptions): Promise<Timeline> {
     return this.#http.send("GET", `${path(queue, job)}/timeline`, options);
   }
+}
+
+function newJob(payload: unknown, options: NewJob): object {
+  const { delay, at, signal, retryFor, idempotencyKey, remember, ...policies } = options;
+  const names = Object.entries(policies).map(([name, value]) => [
+    name.replace(/[A-Z]/g, "_$&").toLowerCase(),
+    value,
+  ]);
+  return {
+    ...Object.fromEntries(names),
+    payload: payload ?? null,
+    due: due(at ?? delay),
+    idempotency_key: idempotencyKey ?? crypto.randomUUID(),
+    remember: due(remember ?? (idempotencyKey ? undefined : "10m")),
+  };
 }
 
 function path(queue: string, job: JobRef): string {

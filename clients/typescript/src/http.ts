@@ -39,27 +39,28 @@ export class Http {
   async send(method: string, path: string, call: Call = {}): Promise<any> {
     const end = performance.now() + (call.retryFor ?? 10_000);
     for (let backoff = 100; ; backoff = Math.min(2 * backoff, 5_000)) {
+      const url = this.#urls[0]!;
       try {
-        return await this.#sendOnce(method, path, call);
+        return await this.#sendOnce(method, url + path, call);
       } catch (error: any) {
         const pause = backoff * (0.5 + Math.random() / 2);
         const isTemporary = ["unavailable", "closed", "outcome unknown"].includes(error.kind);
         if (!isTemporary || performance.now() + pause > end) throw error;
         this.#onRetry?.(error);
-        this.#urls.push(this.#urls.shift()!);
+        // Otherwise another call has passed to the next server.
+        if (this.#urls[0] === url) this.#urls.push(this.#urls.shift()!);
         await sleep(pause, undefined, { signal: call.signal });
       }
     }
   }
 
-  async #sendOnce(method: string, path: string, { signal, timeout = 10_000, ...call }: Call) {
+  async #sendOnce(method: string, url: string, { signal, timeout = 10_000, ...call }: Call) {
     signal?.throwIfAborted();
     // Not AbortSignal.any with AbortSignal.timeout: Node.js 20 forgets such timeouts.
     const controller = new AbortController();
     const abort = () => controller.abort(signal?.reason);
     const timer = setTimeout(() => controller.abort(new Error("timeout")), timeout);
     signal?.addEventListener("abort", abort);
-    const url = this.#urls[0] + path;
     const headers = { ...this.#headers, ...call.headers };
     const body = JSON.stringify(call.body);
     try {
@@ -77,8 +78,7 @@ export class Http {
 
 function answer({ status, ok, headers, url }: Response, text: string): unknown {
   const json = headers.get("content-type")?.includes("json") ? JSON.parse(text) : undefined;
-  // If a job with the key is running, the status is 409, but the answer is no problem.
-  if (status === 204 || (json && (ok || json.result))) return json;
+  if (status === 204 || (json && ok)) return json;
   const kind =
     json?.title ?? (status >= 502 && status <= 504 ? "unavailable" : "unexpected answer");
   throw new DqError(kind, json?.detail ?? `${url} has answered ${status}`, json?.remedy);

@@ -62,7 +62,9 @@ pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -
         Command::Runners => runners::list(source, output),
         Command::Check => runners::check(source, output),
         // These need no source, or need a store.
-        Command::Serve(_) | Command::Migrate(_) | Command::Completions { .. } => Ok(()),
+        Command::Serve(_) | Command::Health | Command::Migrate(_) | Command::Completions { .. } => {
+            Ok(())
+        }
         #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::Import(_) => Ok(()),
     }

@@ -14,5 +14,5 @@ pub(crate) use client::Source;
 pub(crate) use local::Local;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) use open::open_store;
-pub(crate) use open::{open, store_settings};
+pub(crate) use open::{open, open_server, store_settings};
 pub(crate) use runtime::runtime;

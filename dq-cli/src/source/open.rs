@@ -10,7 +10,7 @@ use super::remote::Remote;
 use super::runtime::runtime;
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
-use crate::stores;
+use crate::{serve, stores};
 
 /// Opens the source that the arguments name; else the server in `DQ_API`; else the configured
 /// store.
@@ -20,6 +20,17 @@ pub(crate) fn open(target: &TargetArgs) -> Result<Source> {
         return Ok(Source::Server(Remote::new(&api, token.as_deref())?));
     }
     existing_store(target).map(Source::Store)
+}
+
+/// Opens the server that the arguments or `DQ_API` name; else the one on this machine.
+pub(crate) fn open_server(target: &TargetArgs) -> Result<Remote> {
+    if target.config.is_some() || target.url.is_some() {
+        return Err(Failure::usage(
+            "this command asks a server, not a store",
+            "leave out --config and --url",
+        ));
+    }
+    Remote::new(&server(target).unwrap_or_else(|| format!("http://{}", serve::ADDRESS)), None)
 }
 
 fn server(target: &TargetArgs) -> Option<String> {

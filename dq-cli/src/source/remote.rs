@@ -18,6 +18,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The server gives its store 0.8 s.
+const READY_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The longest response that is read, so that an endless one does not fill the memory.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
@@ -103,6 +106,22 @@ impl Remote {
             return Err(self.problem(status, &text, request.changes));
         }
         serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
+    }
+
+    /// Asks whether the server and its store answer. Sends no token.
+    pub(crate) fn ready(&self) -> Result<()> {
+        let asking = self.client.get(format!("{}/readyz", self.base)).timeout(READY_TIMEOUT);
+        let (status, text) = self
+            .runtime
+            .block_on(async {
+                let response = asking.send().await?;
+                Ok((response.status(), response.bytes().await?))
+            })
+            .map_err(|error| self.unreachable(&error, false))?;
+        match status {
+            StatusCode::OK => Ok(()),
+            status => Err(self.problem(status, &text, false)),
+        }
     }
 
     fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {

@@ -57,7 +57,7 @@ pub struct Want {
     /// Maximum number of jobs.
     pub max: usize,
     /// How many of them would start at once. A queue with a [`Flow`](crate::Flow) gives no more, unless half
-    /// of its room and of the jobs' groups stays free.
+    /// of its room stays free, and half of the limit of each job's group.
     pub starting: usize,
     /// Lease duration from the store's current time; at least 1 ms.
     pub lease_for: Duration,

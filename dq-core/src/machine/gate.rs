@@ -85,20 +85,20 @@ impl Gate {
 
     /// Returns how many jobs a claim gets that wants `max`, of which `starting` would start at once, if
     /// `room` may start. The others wait in the runner, where they count as running: so they come only
-    /// while half of the room stays free, and half of [their group's](Self::group_has_plenty).
+    /// if half of the room stays free, and [half of their group's limit](Self::group_stays_half_free).
     pub fn allowed(&self, room: usize, max: usize, starting: usize) -> usize {
         if room / 2 >= max { max } else { room.min(max).min(starting) }
     }
 
-    /// Returns whether no other job of a group may start of which `running` jobs run.
+    /// Returns whether a group with `running` jobs is full.
     pub fn group_is_full(&self, running: usize) -> bool {
         self.flow().group_max_running.is_some_and(|max| running >= max as usize)
     }
 
-    /// Returns whether a job of a group of which `running` jobs run may wait in a runner.
-    pub fn group_has_plenty(&self, running: usize) -> bool {
+    /// Returns whether a group with `running` jobs uses at most half of its limit with one more.
+    pub fn group_stays_half_free(&self, running: usize) -> bool {
         let max = self.flow().group_max_running;
-        max.is_none_or(|max| running + 1 <= max as usize / 2)
+        max.is_none_or(|max| running < max as usize / 2)
     }
 
     /// Counts jobs that start.

@@ -51,7 +51,7 @@ impl<R: Stored> Machine<R> {
 
     /// If a lease has ended in a full queue, or in a group with parked jobs, wakes the claimer that has
     /// waited longest, or all.
-    pub(super) fn note_room(&mut self, queue: usize, group_had_line: bool, now: Timestamp) {
+    pub(super) fn offer_room(&mut self, queue: usize, group_had_line: bool, now: Timestamp) {
         let record = &mut self.table.queues[queue];
         let running = record.leased.len();
         let Some(Limited { gate, line }) = record.limited.as_deref_mut() else { return };

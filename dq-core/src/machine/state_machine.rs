@@ -306,7 +306,7 @@ impl<R: Stored> Machine<R> {
             self.table.postpone(slot, due);
             self.hint(queue, due);
         }
-        self.note_room(queue, has_line, now);
+        self.offer_room(queue, has_line, now);
         Settled::Accepted
     }
 

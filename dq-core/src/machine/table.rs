@@ -237,7 +237,7 @@ impl<R: Stored> JobTable<R> {
         self.change(slot, |record| record.job.key = None);
     }
 
-    /// Changes fields that no index depends on.
+    /// Changes a record and its measured size. A field that an index uses must be out of the index.
     pub(super) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut JobRecord<R>)) {
         let record = &mut self.records[slot];
         self.meter.subtract(|sizes| record.size(sizes));
@@ -263,8 +263,8 @@ impl<R: Stored> JobTable<R> {
     }
 
     /// Counts a job that was taken out of the index of waiting jobs in its group, or parks it if the group
-    /// is full. One that would wait in a runner returns to the index if its group has not
-    /// [plenty of room](super::gate::Gate::group_has_plenty).
+    /// is full. One that would wait in a runner returns to the index if its group would then use more than
+    /// half of its limit.
     pub(super) fn admit(&mut self, entry: TimeEntry, would_wait: bool) -> Admission {
         let record = &self.records[entry.slot];
         let Some(group) = record.job.group() else { return Admission::Admitted };
@@ -276,7 +276,7 @@ impl<R: Stored> JobTable<R> {
                 groups.park(group, entry);
                 return Admission::Parked;
             }
-            if would_wait && !limited.gate.group_has_plenty(running) {
+            if would_wait && !limited.gate.group_stays_half_free(running) {
                 queue.waiting.insert(entry);
                 return Admission::Left;
             }

@@ -51,9 +51,9 @@ struct State {
 struct StoreState {
     /// A worker waits that the last claim does not answer.
     is_wanted: bool,
-    /// The queues of the claim in progress,
+    /// The queues of the claim in progress.
     asking: HashSet<QueueName>,
-    /// which is for the workers before this number.
+    /// The claim in progress is for workers with a smaller number.
     before: u64,
     /// The queues in which the last claim left no due job: hints and sweeps bring later ones.
     quiet: HashSet<QueueName>,
@@ -140,7 +140,7 @@ impl Line {
                 joined.notify_one();
             }
         }
-        // Each of its queues is first in turn.
+        // Workers' queues take turns at being first.
         let turn = number % wish.queues.len().max(1) as u64;
         wish.queues.rotate_left(usize::try_from(turn).unwrap_or_default());
         let unasked = (0..state.stores.len()).collect();
@@ -166,7 +166,7 @@ impl Line {
 }
 
 impl State {
-    /// Ends the claim of a store: workers who wanted each store asked once may be answered.
+    /// Records that a store was asked, and answers the workers that wait for no other store.
     fn claim_ended(&mut self, store: usize, answer: impl Fn() -> Result<Given>) {
         let before = self.stores[store].before;
         let mut asked = Vec::new();
@@ -229,7 +229,7 @@ impl Takers for Line {
         }
         for waiting in given.into_iter().filter_map(|number| state.waiting.remove(&number)) {
             let given = Given { remote: Arc::clone(&self.remote), store, jobs: waiting.jobs };
-            // A client that is gone leaves its jobs in the message.
+            // If the client is gone, dropping the message hands the jobs back.
             let _ = waiting.answer.send(Ok(given));
         }
         let asked = &mut state.stores[store];
@@ -361,6 +361,7 @@ impl Pulled {
                 Renewed::LostLease => job.lease_for = Duration::ZERO,
             }
         }
+        // Without the lost ones.
         jobs.retain(|job| !job.lease_for.is_zero());
         Ok(())
     }

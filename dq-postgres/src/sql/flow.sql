@@ -6,7 +6,7 @@
 -- Only a claim locks gates before jobs, and then only jobs that nobody has locked.
 
 -- The key of an advisory lock. Of `gate`: claims, which change the queue's gate. Of `flow`: shared by
--- settlements, and exclusive for a claim that joins the line, see `note_room`.
+-- settlements, and exclusive for a claim that joins the line, see `offer_room`.
 CREATE OR REPLACE FUNCTION dq.lock_key(of_table regclass, queue_id integer) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT (of_table::oid::bigint << 32) | queue_id
@@ -182,7 +182,7 @@ END $$;
 -- Calls one worker of the line after the end of leases: the first one that no earlier end has called. Its
 -- claim calls the next one, if there is more room. Does not look for room: two settlements at once do not see
 -- each other's ends, so neither would find room that both make.
-CREATE OR REPLACE FUNCTION dq.note_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION dq.offer_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     g dq.gate;
     called text;

@@ -136,9 +136,12 @@ BEGIN
             UPDATE dq.job SET grp = NULL WHERE ctid = ANY (expired);
             groups := groups || expired_groups;
         END IF;
-        g.parked := g.parked - (
-            SELECT coalesce(sum(dq.return_first(f, grp, ends, t)), 0)
-            FROM (SELECT grp, count(*) AS ends FROM unnest(groups) AS grp GROUP BY grp) AS room);
+        -- Only claims park, and count it under this lock.
+        IF g.parked > 0 THEN
+            g.parked := g.parked - (
+                SELECT coalesce(sum(dq.return_first(f, grp, ends, t)), 0)
+                FROM (SELECT grp, count(*) AS ends FROM unnest(groups) AS grp GROUP BY grp) AS room);
+        END IF;
     END IF;
     IF walks THEN
         g := dq.walk_lines(f, g, t);
@@ -146,7 +149,7 @@ BEGIN
 END $$;
 
 -- Of jobs that a claim has locked, returns up to `most` whose groups have room, and parks those of full
--- groups. Beyond `starting`, ends at the first job whose group would not keep half of its room free.
+-- groups. Beyond `starting`, ends at the first job with which its group would use more than half of its limit.
 CREATE OR REPLACE FUNCTION dq.park_full(
     f dq.flow, places tid[], most integer, starting integer, t bigint,
     OUT startable tid[], OUT parked integer
@@ -158,11 +161,11 @@ BEGIN
         SELECT j.ctid AS place, j.due, j.seq, dq.group_of(j.headers) AS grp FROM dq.job j
         WHERE j.ctid = ANY (places)),
     counted AS (
-        SELECT DISTINCT grp, (
+        SELECT grp, (
             SELECT count(*) FROM dq.job r
-            WHERE r.q = f.q AND r.state = 1 AND r.grp = met.grp AND r.at > t) AS running
-        FROM met WHERE grp IS NOT NULL),
-    -- How many of the group would run.
+            WHERE r.q = f.q AND r.state = 1 AND r.grp = met_group.grp AND r.at > t) AS running
+        FROM (SELECT DISTINCT grp FROM met WHERE grp IS NOT NULL) AS met_group),
+    -- The group's running jobs if this one starts.
     numbered AS (
         SELECT met.*, running + row_number() OVER (PARTITION BY grp ORDER BY due, seq) AS number
         FROM met LEFT JOIN counted USING (grp)),
@@ -173,10 +176,10 @@ BEGIN
     judged AS (
         SELECT *, 0 = count(*) FILTER (
             WHERE NOT is_full AND place_in_claim > starting AND 2 * number > f.group_max_running
-        ) OVER (ORDER BY due, seq) AS is_met FROM placed)
+        ) OVER (ORDER BY due, seq) AS is_reached FROM placed)
     SELECT coalesce(array_agg(place) FILTER (WHERE NOT is_full AND place_in_claim <= most), '{}'),
             array_agg(place) FILTER (WHERE is_full)
-        INTO startable, in_full FROM judged WHERE is_met;
+        INTO startable, in_full FROM judged WHERE is_reached;
     UPDATE dq.job
         SET state = -1, at = due, grp = dq.group_of(headers), losses = least(losses + state, 1000000000)
         WHERE ctid = ANY (in_full);

@@ -83,7 +83,7 @@ BEGIN
         INSERT INTO dq.note (q, at, grp)
             SELECT q, dq.now_ms(), grp FROM unnest(touched, groups) AS ended (q, grp) JOIN dq.flow USING (q)
             WHERE grp IS NOT NULL AND group_max_running IS NOT NULL;
-        PERFORM dq.note_room(f, t) FROM dq.flow f
+        PERFORM dq.offer_room(f, t) FROM dq.flow f
             WHERE q = ANY (touched) AND coalesce(max_running, group_max_running) IS NOT NULL;
     END IF;
     RETURN held;

@@ -62,7 +62,7 @@ if changes then
   for _, partition in ipairs(partitions) do
     look_at(partition, now)
   end
-  read_gate(first).note_running(running)
+  read_gate(first).remember_running(running)
   redis.call('PUBLISH', ARGV[1], now_text)
 end
 if running + jobs == 0 then

@@ -162,6 +162,6 @@ if closed_until then
   gate = read_gate(partition)
 end
 if gate then
-  gate.note_ended(ended)
+  gate.offer_room(ended)
 end
 return table.concat(answers)

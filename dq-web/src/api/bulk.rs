@@ -1,12 +1,15 @@
-//! Bulk changes of jobs.
+//! Calls for many jobs.
 
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use dq_core::QueueName;
 use dq_ops::{BulkAction, BulkCount, BulkReport, JobFilter, Session, json, openapi, parse_due};
 use serde::{Deserialize, Serialize};
 
 use super::input::{queue_of, unknown_action};
-use crate::extract::{JsonBody, Segments};
+use super::jobs::schedule_many;
+use crate::extract::{JsonObject, Segments};
 use crate::problem::{Problem, Result};
 
 /// Which jobs to change.
@@ -41,23 +44,30 @@ pub(crate) enum BulkResult {
 pub(crate) async fn act(
     Extension(session): Extension<Session>,
     Segments((queue, segment)): Segments<(String, String)>,
-    JsonBody(body): JsonBody<BulkBody>,
-) -> Result<Json<BulkResult>> {
+    headers: HeaderMap,
+    body: JsonObject,
+) -> Result<Response> {
     let queue = queue_of(&queue)?;
     let action = segment.strip_prefix("jobs:").unwrap_or_default();
+    if action == "schedule" {
+        let scheduled = schedule_many(&session, &queue, &headers, body.read()?).await?;
+        return Ok(scheduled.into_response());
+    }
+    let body: BulkBody = body.read()?;
     if body.due.is_some() && action != "reschedule" && ACTIONS.contains(&action) {
         return Err(Problem::bad_request("`due` belongs to reschedule"));
     }
-    match action {
+    let result = match action {
         "cancel" => cancel(&session, &queue, &body).await,
         "reschedule" => reschedule(&session, &queue, &body).await,
         "replay" => replay(&session, &queue, &body).await,
         "remove" => remove(&session, &queue, &body).await,
         _ => Err(unknown_action(&segment, &ACTIONS.map(|action| format!("jobs:{action}")))),
-    }
+    };
+    Ok(result?.into_response())
 }
 
-const ACTIONS: [&str; 4] = ["cancel", "reschedule", "replay", "remove"];
+const ACTIONS: [&str; 5] = ["schedule", "cancel", "reschedule", "replay", "remove"];
 
 /// Cancels all matching waiting jobs. With `dry_run`, only counts them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs:cancel", tag = "jobs", operation_id = "cancel_jobs",

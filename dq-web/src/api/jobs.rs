@@ -124,8 +124,11 @@ pub(crate) struct NewJobBody {
     #[schema(minimum = 1)]
     #[serde(deserialize_with = "json::whole")]
     max_attempts: Option<u32>,
+    /// A name of the job, by which the request can be repeated.
+    #[schema(value_type = Option<openapi::IdempotencyKey>)]
+    idempotency_key: Option<String>,
     /// How long the store remembers the id after the job ends, such as `7d`. By default not at all,
-    /// or `1d` with an `Idempotency-Key`.
+    /// or `1d` with an idempotency key.
     #[schema(value_type = Option<openapi::Duration>)]
     remember: Option<String>,
 }
@@ -166,13 +169,50 @@ impl NewJobBody {
         }
         request.max_attempts = self.max_attempts;
         request.remember = self.remember;
-        request.idempotency_key = headers
-            .get("idempotency-key")
-            .map(|value| value.to_str().map(str::to_owned))
-            .transpose()
-            .map_err(|_| Problem::bad_request("the Idempotency-Key is not ASCII"))?;
+        request.idempotency_key = self.idempotency_key;
         Ok(request)
     }
+}
+
+/// Jobs to schedule in one call.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewJobsBody {
+    /// The jobs: at most 1,000, and with their payloads 2 MB.
+    #[serde(deserialize_with = "json::objects")]
+    #[schema(max_items = 1000)]
+    jobs: Vec<NewJobBody>,
+}
+
+/// The result of each job, in their order.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ScheduledJobs {
+    results: Vec<ScheduledJob>,
+}
+
+/// Schedules up to 1,000 jobs.
+///
+/// One invalid job prevents all. After an error of the store, some may be stored: repeat the request, whose
+/// jobs have each an `idempotency_key`.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs:schedule", tag = "jobs", operation_id = "schedule_jobs",
+    params(("queue" = openapi::QueueName, Path),
+        ("traceparent" = Option<String>, Header, description = "The trace that the jobs continue, as W3C Trace Context defines it")),
+    request_body = NewJobsBody,
+    responses((status = 200, body = ScheduledJobs), (status = "default", body = Problem)))]
+pub(crate) async fn schedule_many(
+    session: &Session,
+    queue: &QueueName,
+    headers: &HeaderMap,
+    body: NewJobsBody,
+) -> Result<Json<ScheduledJobs>> {
+    if headers.contains_key("idempotency-key") {
+        return Err(Problem::bad_request("the header Idempotency-Key would name several jobs")
+            .remedy("give each job an `idempotency_key`"));
+    }
+    let requests = body.jobs.into_iter().map(|job| job.request(headers));
+    let requests = requests.collect::<Result<Vec<_>>>()?;
+    let results = session.schedule_many(queue, requests).await?;
+    Ok(Json(ScheduledJobs { results }))
 }
 
 /// Schedules a job.
@@ -195,7 +235,17 @@ pub(crate) async fn schedule(
     JsonBody(body): JsonBody<NewJobBody>,
 ) -> Result<Response> {
     let queue = queue_of(&queue)?;
-    let scheduled = session.schedule(&queue, body.request(&headers)?).await?;
+    if body.idempotency_key.is_some() {
+        return Err(Problem::bad_request("`idempotency_key` is for jobs:schedule")
+            .remedy("name the request by the header Idempotency-Key"));
+    }
+    let mut request = body.request(&headers)?;
+    request.idempotency_key = headers
+        .get("idempotency-key")
+        .map(|value| value.to_str().map(str::to_owned))
+        .transpose()
+        .map_err(|_| Problem::bad_request("the Idempotency-Key is not ASCII"))?;
+    let scheduled = session.schedule(&queue, request).await?;
     // Relative to the request's address, so that it works behind any proxy.
     let location = format!("jobs/{}", scheduled.id);
     Ok((status_of(&scheduled), [(LOCATION, location)], Json(scheduled)).into_response())

@@ -43,13 +43,10 @@ pub(crate) async fn renew(
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleBody {
     /// 1 to 1,000 results.
-    #[schema(value_type = Vec<JobResult>, min_items = 1, max_items = 1000)]
-    results: Vec<Item>,
+    #[serde(deserialize_with = "json::objects")]
+    #[schema(min_items = 1, max_items = 1000)]
+    results: Vec<JobResult>,
 }
-
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-struct Item(#[serde(deserialize_with = "json::object")] JobResult);
 
 /// Settlements, in the order of the request.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -70,7 +67,7 @@ pub(crate) async fn settle(
     Extension(session): Extension<Session>,
     JsonBody(body): JsonBody<SettleBody>,
 ) -> Result<Json<Settlements>> {
-    let results = session.settle(body.results.iter().map(|Item(result)| result)).await?;
+    let results = session.settle(body.results.iter()).await?;
     Ok(Json(Settlements { results, now: session.work_time() }))
 }
 

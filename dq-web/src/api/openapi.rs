@@ -33,7 +33,7 @@ use crate::problem::Problem;
         schedules::resume, schedules::skip_next, schedules::run, schedules::backfill,
         jobs::list, jobs::schedule, jobs::get, jobs::timeline, jobs::reschedule, jobs::cancel,
         jobs::run, jobs::replay, jobs::remove,
-        bulk::cancel, bulk::reschedule, bulk::replay, bulk::remove,
+        jobs::schedule_many, bulk::cancel, bulk::reschedule, bulk::replay, bulk::remove,
         work::claim, lease::renew, lease::settle,
         health::healthz, health::readyz,
     ),

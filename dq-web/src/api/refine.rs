@@ -157,25 +157,26 @@ fn new_job(schemas: &mut Map<String, Value>) {
     let body = schemas["NewJobBody"].take();
     let policies = json!({"properties": {"on_conflict": {"const": "keep"}, "on_running": {"const": "refuse"}}});
     let variants = [
-        (
-            "NewJob",
-            "A job with JSON as its payload.",
-            &["payload_base64", "content_type"][..],
-            "payload",
-        ),
-        ("NewBinaryJob", "A job with any bytes as its payload.", &["payload"], "payload_base64"),
+        ("Job", "A job with JSON as its payload.", ["payload_base64", "content_type"], "payload"),
+        ("BinaryJob", "A job with any bytes as its payload.", ["payload", ""], "payload_base64"),
     ];
-    for (name, description, without, payload) in variants {
-        let mut job = variant(&body, description, without, &[payload]);
-        // Without a key there is no conflict.
-        job["if"] = json!({"required": ["key"], "properties": {"key": {"type": "string"}}});
-        job["else"] = policies.clone();
-        schemas.insert(name.to_owned(), job);
+    // The name of a single request is a header.
+    for (prefix, of_one) in [("New", "idempotency_key"), ("NewNamed", "")] {
+        for (name, description, without, payload) in variants {
+            let without = [without[0], without[1], of_one];
+            let mut job = variant(&body, description, &without, &[payload]);
+            // Without a key there is no conflict.
+            job["if"] = json!({"required": ["key"], "properties": {"key": {"type": "string"}}});
+            job["else"] = policies.clone();
+            schemas.insert(format!("{prefix}{name}"), job);
+        }
     }
-    schemas["NewJobBody"] = json!({
-        "description": "A job to schedule.",
-        "oneOf": variants.map(|(name, ..)| reference(name)),
-    });
+    let one_of = |prefix: &str| {
+        let variants = variants.map(|(name, ..)| reference(&format!("{prefix}{name}")));
+        json!({ "description": "A job to schedule.", "oneOf": variants })
+    };
+    schemas["NewJobBody"] = one_of("New");
+    schemas["NewJobsBody"]["properties"]["jobs"]["items"] = one_of("NewNamed");
 }
 
 /// A schedule has either a cron expression or an interval.

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from base64 import b64encode
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -81,12 +81,19 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
         Only one waiting or running job of a queue has a `key`. All calls with an `idempotency_key` store one job.
         """
-        body = encode(payload) | {"due": text(due), "key": key, "on_conflict": on_conflict, "on_running": on_running}
-        body |= {"group": group, "headers": headers or {}, "max_attempts": max_attempts, "content_type": content_type}
-        if not idempotency_key:  # one for the retries of this call, so the server need not remember it for long
-            idempotency_key, body["remember"] = str(uuid4()), "10m"
-        answer = await self.request("POST", _path(queue), body, key=idempotency_key, repeat=True)
-        return Scheduled(answer["result"], UUID(answer["id"]), parse_time(answer["due"]))
+        options: dict[str, Any] = {"key": key, "on_conflict": on_conflict, "on_running": on_running, "group": group}
+        options |= {"headers": headers, "max_attempts": max_attempts, "content_type": content_type}
+        job = _job(payload=payload, due=due, idempotency_key=idempotency_key, **options)
+        return (await self._schedule(queue, [job]))[0]
+
+    async def schedule_many(self, queue: str, jobs: Iterable[Mapping[str, Any]]) -> list[Scheduled]:
+        """Stores up to 1,000 jobs, given by the arguments of `schedule`. One invalid job prevents all."""
+        return await self._schedule(queue, [_job(**job) for job in jobs])
+
+    async def _schedule(self, queue: str, jobs: list[Any]) -> list[Scheduled]:
+        answer = await self.request("POST", _path(queue) + ":schedule", {"jobs": jobs}, repeat=True)
+        results = answer["results"]
+        return [Scheduled(job["result"], UUID(job["id"]), parse_time(job["due"])) for job in results]
 
     async def cancel(self, queue: str, job: str | UUID) -> bool:
         """Whether the job will never start. False if it runs, has run, or does not exist."""
@@ -113,18 +120,17 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             raise
 
     async def request(
-        self, method: str, path: str, body: Any = None, *, key: str = "", repeat: bool = False, timeout: float = 10.0
+        self, method: str, path: str, body: Any = None, *, repeat: bool = False, timeout: float = 10.0
     ) -> Any:
         """Sends any request of the HTTP API. With `repeat`, it is sent again also after a lost answer."""
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if len(content) > 2_000_000:  # the server would close the connection
             raise DqError("too-large", f"the request has {len(content)} bytes", status=413)
-        options = {"content": content, "headers": {"idempotency-key": key} if key else {}, "timeout": timeout}
         failures = 0
         while True:
             url = self._urls[0]
             try:
-                return _parse(await _done(self._http.request(method, url + path, **options)))
+                return _parse(await _done(self._http.request(method, url + path, content=content, timeout=timeout)))
             except httpx.TransportError as cause:
                 error = DqError("unreachable", f"{url}: {cause!r}", "is it the address of `dq serve`?")
                 unchanged = isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
@@ -133,7 +139,9 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             if failures >= self._retries or not (unchanged or (repeat and error.status in (None, 502, 504))):
                 raise error
             log.warning("%s %s is repeated: %s", method, path, error)
-            self._urls, failures = self._urls[1:] + self._urls[:1], failures + 1
+            if self._urls[0] == url:  # else another call has passed to the next server
+                self._urls = self._urls[1:] + self._urls[:1]
+            failures += 1
             await _done(self._sleep(min(5.0, 0.05 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)))
 
     async def close(self) -> None:
@@ -156,10 +164,11 @@ def _blocking(
 ) -> Callable[Concatenate[Any, P], T]:
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:  # a coroutine that waits for nothing ends with its first step
-            raise AssertionError(method(self._client, *args, **kwargs).send(None))
+        try:
+            method(self._client, *args, **kwargs).send(None)
         except StopIteration as end:
             return cast(T, end.value)
+        raise AssertionError("a blocking call has waited")
 
     return call
 
@@ -171,6 +180,7 @@ class Client(AbstractContextManager["Client"]):
         self._client = _BlockingClient(url, token, retries=retries)
 
     schedule = _blocking(AsyncClient.schedule)
+    schedule_many = _blocking(AsyncClient.schedule_many)
     cancel = _blocking(AsyncClient.cancel)
     reschedule = _blocking(AsyncClient.reschedule)
     get = _blocking(AsyncClient.get)
@@ -198,6 +208,13 @@ def encode(payload: Any) -> dict[str, Any]:
     return {"payload_base64": b64encode(payload).decode()} if isinstance(payload, bytes) else {"payload": payload}
 
 
+def _job(*, payload: Any = None, due: Due = "now", idempotency_key: str | None = None, **options: Any) -> Any:
+    # By default a key for the retries of this call, so the server need not remember it for long.
+    names = {"idempotency_key": idempotency_key or str(uuid4()), "remember": None if idempotency_key else "10m"}
+    names |= {"due": text(due)} | options
+    return encode(payload) | {name: value for name, value in names.items() if value is not None}
+
+
 def _path(queue: str, *job: str | UUID) -> str:
     names = [f"{name}" if isinstance(name, UUID) else f"key:{quote(name, safe='')}" for name in job]
     return "/".join(["/v1/queues", quote(queue, safe=""), "jobs", *names])
@@ -207,7 +224,7 @@ def _parse(response: httpx.Response) -> Any:
     status = response.status_code
     try:
         body: Any = response.json() if response.content else None
-        if response.is_success or (status == 409 and "result" in body):
+        if response.is_success:
             return body
         raise DqError(body["type"].rpartition(":")[2], body["detail"], body.get("remedy"), status)
     except (ValueError, KeyError, TypeError, AttributeError):  # not from `dq serve`

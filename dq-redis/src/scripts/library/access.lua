@@ -105,7 +105,7 @@ local function requeue_expired(partition, access)
     end
   end
   if gate then
-    gate.note_ended(expired)
+    gate.offer_room(expired)
   end
   return has_more
 end

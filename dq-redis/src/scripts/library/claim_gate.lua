@@ -116,8 +116,8 @@ local function open_gate(partitions, is_peek)
   end
 
   -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
-  -- full. Beyond `starting`, ends at the first job whose group would not keep half of its room free. Returns
-  -- how many of them are in each partition, where they are then the first ones.
+  -- full. Beyond `starting`, ends at the first job with which its group would use more than half of its limit.
+  -- Returns the count per partition; these jobs are then its first due ones.
   function gate.admit(max, starting)
     local share, entries, next_at, started, parked, admitted = {}, {}, {}, {}, 0, 0
     local function read_more(i)
@@ -195,7 +195,7 @@ local function open_gate(partitions, is_peek)
   end
 
   -- Counts the leases in a partition's reply.
-  function gate.note_begun(partition, reply)
+  function gate.count_begun(partition, reply)
     local begun, n = {}, 0
     for i = 4, #reply, 4 do
       begun[n + 1], begun[n + 2] = reply[i], partition.group_of[reply[i]] or ''
@@ -215,7 +215,7 @@ local function open_gate(partitions, is_peek)
       leave_line()
     end
     running = running + started
-    gate.note_running(running)
+    gate.remember_running(running)
     local free, opens_at = gate.room(running)
     if not is_repaired then
       for _, partition in ipairs(partitions) do

@@ -96,7 +96,7 @@ local function serve_partitions(layout)
       local reply = catch_wrong_type(serve, partition, share[i], lease_length)
       partition.next, replies[served + i] = reply and reply[1], reply or partition.refusal
       if reply and admits then
-        gate.note_begun(partition, reply)
+        gate.count_begun(partition, reply)
       end
     end
     if gate then

@@ -80,7 +80,7 @@ local function read_gate(partition, is_claim)
 
   -- Remembers how many leases must end before a full queue has room. Only wake-ups depend on it and on
   -- the line, so a script goes on if the server refuses to write them.
-  function gate.note_running(running)
+  function gate.remember_running(running)
     local before = full_by
     full_by = max and math.max(0, running - max + 1) or 0
     if full_by ~= before then
@@ -111,11 +111,11 @@ local function read_gate(partition, is_claim)
   end
 
   -- Calls a claimer if the queue or a group was full before these leases ended, and is not any more.
-  function gate.note_ended(handles)
+  function gate.offer_room(handles)
     local was_full, groups = full_by > 0, group_max and open_groups(partition)
     local has_room = groups and groups.count_ended(handles)
     if was_full then
-      gate.note_running((max or 0) + full_by - 1 - #handles)
+      gate.remember_running((max or 0) + full_by - 1 - #handles)
     end
     if full_by == 0 and (was_full or has_room) then
       -- Of other shards only claims know whether jobs are due.

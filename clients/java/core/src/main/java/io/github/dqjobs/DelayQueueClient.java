@@ -58,13 +58,18 @@ public class DelayQueueClient {
     }
 
     public Scheduled schedule(NewJob job) {
-        var request = request("POST", job.fields()).header("idempotency-key", job.id());
-        return send(path(job.code()), request, PATIENCE, Scheduled.class);
+        return scheduleAll(job.code(), List.of(job)).get(0);
     }
 
-    /** Schedules one after the other. After an exception, repeat the call: no job is stored twice. */
-    public List<Scheduled> scheduleAll(Collection<NewJob> jobs) {
-        return jobs.stream().map(this::schedule).toList();
+    /**
+     * Schedules up to 1,000 jobs of one code; one that is invalid prevents all. After an exception, repeat the call: no
+     * job is stored twice.
+     */
+    public List<Scheduled> scheduleAll(String code, Collection<NewJob> jobs) {
+        record Results(List<Scheduled> results) {}
+        var request =
+                request("POST", Map.of("jobs", jobs.stream().map(NewJob::body).toList()));
+        return send(path(code) + ":schedule", request, PATIENCE, Results.class).results();
     }
 
     /** Returns false if no such job waits: it runs, has ended, or never was. */
@@ -157,8 +162,7 @@ public class DelayQueueClient {
         boolean isJson =
                 response.headers().firstValue("content-type").orElse("").contains("json");
         JsonNode body = isJson ? ANSWERS.readTree(response.body()) : ANSWERS.createObjectNode();
-        // A job that is not stored because its key's job is running is answered with 409, and yet a result.
-        if (response.statusCode() >= 300 && !body.has("result")) {
+        if (response.statusCode() >= 300) {
             throw refusal(response.statusCode(), body);
         }
         return ANSWERS.treeToValue(body, type);

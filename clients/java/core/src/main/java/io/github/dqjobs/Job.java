@@ -6,8 +6,9 @@ import java.time.Instant;
 import java.util.Map;
 
 /**
- * A job that a worker runs. Its {@code token} grows with each delivery: a receiver that refuses smaller ones is safe
- * from workers that have lost their lease.
+ * A job that a worker runs. {@code payload} is JSON; one that is not is its Base64 text, so take it as {@code byte[]}.
+ * {@code token} grows with each delivery: a system that you write to can refuse smaller tokens than it has seen, as
+ * their workers have lost the lease.
  */
 public record Job(
         String queue,

@@ -12,6 +12,7 @@ public record NewJob(String code, Map<String, Object> fields, String id) {
     public NewJob(String code, Object payload) {
         this(code, new HashMap<>(), UUID.randomUUID().toString());
         fields.put("payload", payload);
+        fields.put("remember", "10m"); // Long enough to repeat a call.
     }
 
     public NewJob after(Duration delay) {
@@ -25,6 +26,10 @@ public record NewJob(String code, Map<String, Object> fields, String id) {
     /** Your name for the job, by which you find, move and cancel it. One live job of a code has it. */
     public NewJob key(String key) {
         return with("key", key);
+    }
+
+    Map<String, Object> body() {
+        return with("idempotency_key", id).fields;
     }
 
     /** Any other field of the HTTP API: {@code on_conflict}, {@code group}, {@code headers}, {@code max_attempts}, … */

@@ -54,11 +54,12 @@ class ClientTest {
     void theSameJobIsStoredOnce() {
         NewJob job = new NewJob("ONCE", 1).after(HOUR);
 
-        var twice = client.scheduleAll(List.of(job, job));
+        var once = client.schedule(job);
+        var many = client.scheduleAll("ONCE", List.of(new NewJob("ONCE", 2).key("other"), job));
 
-        assertThat(twice.get(0)).isEqualTo(twice.get(1));
-        assertThat(client.schedule(new NewJob("ONCE", 1).after(HOUR)).id())
-                .isNotEqualTo(twice.get(0).id());
+        assertThat(many.get(0).result()).isEqualTo("created");
+        assertThat(many.get(1).id()).isEqualTo(once.id());
+        assertThat(client.schedule(new NewJob("ONCE", 1).after(HOUR)).id()).isNotEqualTo(once.id());
     }
 
     @Test
