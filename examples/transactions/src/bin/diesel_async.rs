@@ -31,7 +31,7 @@ async fn order_timeout(State(db): State<Db>, job: JobContext, order: Order) -> H
     let mut connection = db.get().await?;
     connection
         .transaction(async |tx| {
-            let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1";
+            let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
             sql_query(cancel).bind::<BigInt, _>(order.id).execute(tx).await?;
             sql_query(done.sql()).bind::<Text, _>(done.argument()).execute(tx).await
         })

@@ -32,7 +32,9 @@ async fn order_timeout(
     order: Order,
 ) -> HandlerResult {
     let tx = db.begin().await?;
-    let cancel = format!("UPDATE orders SET state = 'cancelled' WHERE id = {}", order.id);
+    let id = order.id;
+    let cancel =
+        format!("UPDATE orders SET state = 'cancelled' WHERE id = {id} AND state = 'unpaid'");
     tx.execute_unprepared(&cancel).await?;
     tx.execute_raw(statement(&job.done_statement()?)).await?;
     tx.commit().await?;

@@ -20,7 +20,7 @@ struct Order {
 #[delay_handler("ORDER_TIMEOUT")]
 async fn order_timeout(State(db): State<PgPool>, job: JobContext, order: Order) -> HandlerResult {
     let mut tx = db.begin().await?;
-    let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1";
+    let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
     sqlx::query(cancel).bind(order.id).execute(&mut *tx).await?;
     let done = job.done_statement()?;
     sqlx::query(AssertSqlSafe(done.sql())).bind(done.argument()).execute(&mut *tx).await?;

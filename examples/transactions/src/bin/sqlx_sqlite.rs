@@ -23,7 +23,7 @@ async fn order_timeout(
     order: Order,
 ) -> HandlerResult {
     let mut tx = db.begin().await?;
-    let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = ?1";
+    let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = ?1 AND state = 'unpaid'";
     sqlx::query(cancel).bind(order.id).execute(&mut *tx).await?;
     let done = job.done_statement()?;
     sqlx::query(AssertSqlSafe(done.sql())).bind(done.argument()).execute(&mut *tx).await?;

@@ -26,7 +26,7 @@ struct Order {
 async fn order_timeout(State(db): State<Db>, job: JobContext, order: Order) -> HandlerResult {
     let mut db = db.lock().await;
     let tx = db.transaction().await?;
-    let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1";
+    let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
     tx.execute(cancel, &[&order.id]).await?;
     let done = job.done_statement()?;
     tx.execute(done.sql(), &[&done.argument()]).await?;
