@@ -37,7 +37,8 @@ fn accepts(settings: &str, secrets: &str) {
         let end = at + settings[at..].find('}').unwrap();
         let file = path.join(format!("secret-{files}"));
         let is_url = settings[at..end].contains("database-url");
-        let secret = if is_url { "postgres://dq:1@h/dq" } else { "0123456789abcdef0123456789" };
+        let secret =
+            if is_url { "postgres://dq:1@127.0.0.1:1/dq" } else { "0123456789abcdef0123456789" };
         std::fs::write(&file, format!("{secret}{files}")).unwrap();
         settings.replace_range(at..=end, &format!("${{file:{}}}", file.display()));
         files += 1;
@@ -121,8 +122,10 @@ fn the_service_and_the_image_start_the_program_as_it_is() {
     let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/dq "));
     let mut arguments: Vec<&str> = start.unwrap().split(' ').collect();
     let directory = tempfile::tempdir().unwrap();
+    let file = arguments.iter_mut().find(|argument| **argument == "/etc/dq/dq.toml").unwrap();
+    *file = "missing.toml";
     let (status, error) = code(directory.path(), &arguments);
-    assert!(status == 2 && error.contains("/etc/dq/dq.toml"), "{status}: {error}");
+    assert!(status == 2 && error.contains("missing.toml"), "{status}: {error}");
     assert!(!error.contains("Usage"), "{error}");
 
     let image = std::fs::read_to_string(deploy("Containerfile")).unwrap();

@@ -90,7 +90,7 @@ fn requeue(
     tx.add_due(queue_id, due, seq)
 }
 
-/// The caller has removed the job's `due` or `lease` row.
+/// The caller removes the job's `due` or `lease` row.
 pub(crate) fn mark_dead(
     tx: &mut WriteTx<'_>,
     seq: i64,

@@ -37,7 +37,8 @@ pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Ne
         return unauthenticated(app.auth(), request.headers());
     };
     if actor.role() == Role::Worker && !is_for_workers(request.uri().path()) {
-        let forbidden = OpsError::Forbidden { needs: Role::Viewer, has: Role::Worker };
+        let needs = if request.method().is_safe() { Role::Viewer } else { Role::Operator };
+        let forbidden = OpsError::Forbidden { needs, has: Role::Worker };
         return Problem::from(forbidden).into_response();
     }
     request.extensions_mut().insert(app.ops().session(actor));

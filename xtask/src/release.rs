@@ -16,7 +16,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAMED_IN: [(&str, &str, &str); 5] = [
     ("clients/python/pyproject.toml", "\nversion = \"", "\"\n"),
     ("clients/typescript/package.json", "\"version\": \"", "\","),
-    ("clients/java/pom.xml", "<version>", "-SNAPSHOT</version>"),
+    ("clients/java/pom.xml", "<version>", ""),
+    ("clients/java/README.md", "<version>", ""),
     ("deploy/kubernetes.yaml", "/dq:", "\n"),
     ("Cargo.toml", "package = \"dq-jobs\", version = \"", "\""),
 ];
@@ -52,7 +53,10 @@ pub(crate) fn dry_run() -> Result {
             false => return Err(format!("{file} has no section about {VERSION}")),
         }
     }
-    to_do.push("clients/java: remove \"-SNAPSHOT\" from the version in each pom.xml".to_owned());
+    if read(&root().join("clients/java/pom.xml"))?.contains("-SNAPSHOT</version>") {
+        to_do
+            .push("clients/java: remove \"-SNAPSHOT\" from pom.xml files and README.md".to_owned());
+    }
     if !git(&["status", "--porcelain"])?.is_empty() {
         return Err("there are changes that are not committed".to_owned());
     }

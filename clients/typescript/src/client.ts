@@ -4,7 +4,7 @@ import { type Duration, due } from "./outcomes.ts";
 export type JobRef = string | { key: string };
 export type When = { delay?: Duration; at?: never } | { delay?: never; at: Date | string };
 
-export interface Policies extends CallOptions {
+export interface Policies {
   /** Your name for the job: at most one waiting or running job of the queue has it. */
   key?: string;
   /** If a waiting job has the key; `keep`, the default, does not store the new job. */
@@ -50,8 +50,13 @@ export class Client {
   }
 
   /** Schedules a job: exactly one, also if the connection breaks and the call is repeated. */
-  async schedule(queue: string, payload: unknown, options: NewJob = {}): Promise<Scheduled> {
-    return (await this.scheduleMany(queue, [{ ...options, payload }], options))[0]!;
+  async schedule(
+    queue: string,
+    payload: unknown,
+    options: NewJob & CallOptions = {},
+  ): Promise<Scheduled> {
+    const { signal, retryFor, ...job } = options;
+    return (await this.scheduleMany(queue, [{ ...job, payload }], { signal, retryFor }))[0]!;
   }
 
   /** Schedules up to 1,000 jobs in one call; one that is invalid prevents all. */
@@ -62,8 +67,7 @@ export class Client {
   ): Promise<Scheduled[]> {
     const body = { jobs: jobs.map(({ payload, ...job }) => newJob(payload, job)) };
     const path = `/v1/queues/${encodeURIComponent(queue)}/jobs:schedule`;
-    const { signal, retryFor } = options ?? {};
-    return (await this.#http.send("POST", path, { body, signal, retryFor })).results;
+    return (await this.#http.send("POST", path, { ...options, body })).results;
   }
 
   /** Cancels a waiting job. `conflict`: it runs. `not found`: it has ended, or never was. */
@@ -86,7 +90,7 @@ export class Client {
 }
 
 function newJob(payload: unknown, options: NewJob): object {
-  const { delay, at, signal, retryFor, idempotencyKey, remember, ...policies } = options;
+  const { delay, at, idempotencyKey, remember, ...policies } = options;
   const names = Object.entries(policies).map(([name, value]) => [
     name.replace(/[A-Z]/g, "_$&").toLowerCase(),
     value,

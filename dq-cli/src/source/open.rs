@@ -22,7 +22,7 @@ pub(crate) fn open(target: &TargetArgs) -> Result<Source> {
     existing_store(target).map(Source::Store)
 }
 
-/// Opens the server that the arguments or `DQ_API` name; else the one on this machine.
+/// Opens the server that the arguments or `DQ_API` name; else `serve`'s default address.
 pub(crate) fn open_server(target: &TargetArgs) -> Result<Remote> {
     if target.config.is_some() || target.url.is_some() {
         return Err(Failure::usage(

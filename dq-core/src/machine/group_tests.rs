@@ -90,7 +90,7 @@ impl Walk {
                 let _ = self.machine.reschedule(&reschedule, self.now);
             }
             10 => {
-                self.limit = [None, Some(1), Some(2), Some(4)][self.below(4)];
+                self.limit = [None, Some(1), Some(2), Some(3), Some(4)][self.below(5)];
                 let flow = Flow { group_max_running: self.limit, ..Flow::UNLIMITED };
                 self.machine.operate(Operation::DeclareFlow { queue: &queue(), flow }, self.now);
             }

@@ -45,9 +45,13 @@ pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     }
 }
 
-/// Whether the connection broke, and the broker gave no reason.
+/// Whether the connection broke for no reason in the request: by a fault, or because the broker stops.
 pub(crate) fn is_lost(error: &lapin::Error) -> bool {
-    breaks_connection(error) && !matches!(error.kind(), lapin::ErrorKind::ProtocolError(_))
+    const CONNECTION_FORCED: u16 = 320;
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(error) => error.get_id() == CONNECTION_FORCED,
+        _ => breaks_connection(error),
+    }
 }
 
 /// Whether the connection is not usable after this error.
@@ -260,6 +264,18 @@ mod tests {
                 (ErrorKind::Unavailable, UNREACHABLE_BY_TLS.into())
             );
         }
+    }
+
+    #[test]
+    fn a_broker_that_stops_does_not_refuse_the_request() {
+        use lapin::protocol::{AMQPError, AMQPHardError::*};
+        let replied = |error: lapin::protocol::AMQPHardError| {
+            let error = AMQPError::new(error.into(), "a reason".into());
+            lapin::Error::from(lapin::ErrorKind::ProtocolError(error))
+        };
+        assert!(is_lost(&replied(CONNECTIONFORCED)));
+        assert!(!is_lost(&replied(NOTALLOWED)));
+        assert!(is_lost(&io::Error::from(io::ErrorKind::ConnectionReset).into()));
     }
 
     #[test]

@@ -78,6 +78,12 @@ async fn job_ahead_of_its_start_leaves_half_of_its_group_free(store: TrialStore)
     let claimed = store.claim(&[want(&queue, 5).starting(5)]).await?;
     ensure_eq!(ids(&claimed.jobs), jobs.drain(..2).collect::<Vec<_>>(), "the rest of the room");
 
+    // Half of an odd limit is rounded down.
+    let odd = limited(&store, 3).await?;
+    create(&store, &odd, "a", 3).await?;
+    let claimed = store.claim(&[want(&odd, 3).starting(1)]).await?;
+    ensure_eq!(claimed.jobs.len(), 1, "with two, one of three places would be left");
+
     // Jobs of a full group do not end the claim, and those of no group may wait.
     let others = limited(&store, 2).await?;
     create(&store, &others, "a", 5).await?;

@@ -224,7 +224,7 @@ def _parse(response: httpx.Response) -> Any:
     status = response.status_code
     try:
         body: Any = response.json() if response.content else None
-        if response.is_success:
+        if response.is_success or (status == 409 and "result" in body):  # the key's job is running
             return body
         raise DqError(body["type"].rpartition(":")[2], body["detail"], body.get("remedy"), status)
     except (ValueError, KeyError, TypeError, AttributeError):  # not from `dq serve`

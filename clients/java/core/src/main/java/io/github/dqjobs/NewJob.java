@@ -12,7 +12,6 @@ public record NewJob(String code, Map<String, Object> fields, String id) {
     public NewJob(String code, Object payload) {
         this(code, new HashMap<>(), UUID.randomUUID().toString());
         fields.put("payload", payload);
-        fields.put("remember", "10m"); // Long enough to repeat a call.
     }
 
     public NewJob after(Duration delay) {

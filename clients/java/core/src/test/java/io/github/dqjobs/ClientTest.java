@@ -1,6 +1,7 @@
 package io.github.dqjobs;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowableOfType;
 
 import java.time.Duration;
@@ -55,10 +56,12 @@ class ClientTest {
         NewJob job = new NewJob("ONCE", 1).after(HOUR);
 
         var once = client.schedule(job);
-        var many = client.scheduleAll("ONCE", List.of(new NewJob("ONCE", 2).key("other"), job));
+        var many = client.scheduleAll(List.of(new NewJob("ONCE", 2).key("other"), job));
 
         assertThat(many.get(0).result()).isEqualTo("created");
         assertThat(many.get(1).id()).isEqualTo(once.id());
+        assertThatThrownBy(() -> client.scheduleAll(List.of(job, new NewJob("OTHER", 1))))
+                .hasMessageContaining("OTHER");
         assertThat(client.schedule(new NewJob("ONCE", 1).after(HOUR)).id()).isNotEqualTo(once.id());
     }
 
