@@ -13,7 +13,7 @@ use crate::run::{Result, cargo, output, read, root, step, target_dir};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Files that name the version, each with the text around it.
-const NAMED_IN: [(&str, &str, &str); 5] = [
+const NAMED_IN: [(&str, &str, &str); 6] = [
     ("clients/python/pyproject.toml", "\nversion = \"", "\"\n"),
     ("clients/typescript/package.json", "\"version\": \"", "\","),
     ("clients/java/pom.xml", "<version>", ""),
