@@ -28,8 +28,8 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|document| document["kind"] == kind).unwrap()
 }
 
-/// Accepts the settings of a server, whose secrets become files of this directory.
-fn accepts(settings: &str, secrets: &str) {
+/// Checks that a server accepts these settings, with a file in place of each secret.
+fn assert_accepted(settings: &str, secrets: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let (mut settings, mut files) = (settings.to_owned(), 0);
@@ -76,7 +76,7 @@ fn compose_starts_a_server_with_its_secrets() {
         assert_eq!(compose["secrets"][secret]["file"], format!("secrets/{secret}"));
     }
     assert_eq!(service["volumes"][0], "./dq.toml:/var/lib/dq/dq.toml:ro");
-    accepts(&settings, "/run/secrets");
+    assert_accepted(&settings, "/run/secrets");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn kubernetes_asks_a_server_what_it_answers() {
         assert!(settings.contains(&format!("/run/secrets/dq/{secret}}}")), "{secret}");
         assert!(readme.contains(&format!("--from-literal={secret}=")), "{secret}");
     }
-    accepts(settings, "/run/secrets/dq");
+    assert_accepted(settings, "/run/secrets/dq");
 
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &[]);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -35,9 +36,6 @@ pub(crate) fn dry_run() -> Result {
             return Err(format!("{file} does not name version {VERSION}"));
         }
     }
-    let git = |arguments: &[&str]| {
-        output("git", std::process::Command::new("git").current_dir(root()).args(arguments))
-    };
     let tag = format!("v{VERSION}");
     if !git(&["tag", "--list", &tag])?.is_empty() {
         return Err(format!("{tag} is released: raise the version in Cargo.toml"));
@@ -94,15 +92,7 @@ fn list_components() -> Result {
     list.args(["--format", "json", "--all-features", "--manifest-path", "dq-cli/Cargo.toml"]);
     step("bill of materials", &mut list)?;
     // The tool writes one beside each manifest of the workspace.
-    let written = output(
-        "git",
-        std::process::Command::new("git").current_dir(root()).args([
-            "ls-files",
-            "--others",
-            "--exclude-standard",
-            "*.cdx.json",
-        ]),
-    )?;
+    let written = git(&["ls-files", "--others", "--exclude-standard", "*.cdx.json"])?;
     let to = target_dir().join(format!("dq-{VERSION}.cdx.json"));
     for file in written.lines().map(Path::new) {
         let of_program = file == Path::new("dq-cli/dq-cli.cdx.json");
@@ -118,20 +108,24 @@ fn list_components() -> Result {
     Ok(())
 }
 
+fn git(arguments: &[&str]) -> Result<String> {
+    output("git", Command::new("git").current_dir(root()).args(arguments))
+}
+
 /// A cargo command of another crate, which is installed below `target` if it is missing.
-fn tool(krate: &str, command: &str) -> Result<std::process::Command> {
+fn tool(krate: &str, command: &str) -> Result<Command> {
     let home = target_dir().join("tools");
     let program = home.join("bin").join(krate);
     if !program.is_file() {
         let mut install = cargo(["install", "--locked", krate, "--root"]);
         step(&format!("install {krate}"), install.arg(&home))?;
     }
-    let mut tool = std::process::Command::new(program);
+    let mut tool = Command::new(program);
     tool.current_dir(root()).arg(command);
     Ok(tool)
 }
 
-/// The published crates, each behind those that it depends on.
+/// The published crates. Each follows its dependencies.
 fn in_order() -> Result<Vec<String>> {
     let metadata =
         output("cargo metadata", &mut cargo(["metadata", "--no-deps", "--format-version=1"]))?;

@@ -76,20 +76,8 @@ impl Remote {
 
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
         let call = self.http_request(request)?;
-        let (status, text) = self
-            .runtime
-            .block_on(async {
-                let mut response = self.client.execute(call).await?;
-                let mut text = Vec::new();
-                while let Some(chunk) = response.chunk().await? {
-                    text.extend_from_slice(&chunk);
-                    if text.len() > MAX_RESPONSE_BYTES {
-                        break;
-                    }
-                }
-                Ok((response.status(), text))
-            })
-            .map_err(|error| self.unreachable(&error, request.changes))?;
+        let (status, text) =
+            self.receive(call).map_err(|error| self.unreachable(&error, request.changes))?;
         let unreadable = |reason: String| {
             let message = format!("the response of {} cannot be read: {reason}", self.base);
             match request.changes {
@@ -111,17 +99,27 @@ impl Remote {
     /// Asks whether the server and its store answer. Sends no token.
     pub(crate) fn ready(&self) -> Result<()> {
         let asking = self.client.get(format!("{}/readyz", self.base)).timeout(READY_TIMEOUT);
-        let (status, text) = self
-            .runtime
-            .block_on(async {
-                let response = asking.send().await?;
-                Ok((response.status(), response.bytes().await?))
-            })
-            .map_err(|error| self.unreachable(&error, false))?;
+        let received = asking.build().and_then(|call| self.receive(call));
+        let (status, text) = received.map_err(|error| self.unreachable(&error, false))?;
         match status {
             StatusCode::OK => Ok(()),
             status => Err(self.problem(status, &text, false)),
         }
+    }
+
+    /// Reads up to [`MAX_RESPONSE_BYTES`] and the rest of their chunk.
+    fn receive(&self, call: reqwest::Request) -> reqwest::Result<(StatusCode, Vec<u8>)> {
+        self.runtime.block_on(async {
+            let mut response = self.client.execute(call).await?;
+            let mut text = Vec::new();
+            while let Some(chunk) = response.chunk().await? {
+                text.extend_from_slice(&chunk);
+                if text.len() > MAX_RESPONSE_BYTES {
+                    break;
+                }
+            }
+            Ok((response.status(), text))
+        })
     }
 
     fn http_request(&self, request: &Request<'_>) -> Result<reqwest::Request> {

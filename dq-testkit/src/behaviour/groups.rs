@@ -84,7 +84,7 @@ async fn job_ahead_of_its_start_leaves_half_of_its_group_free(store: TrialStore)
     let claimed = store.claim(&[want(&odd, 3).starting(1)]).await?;
     ensure_eq!(claimed.jobs.len(), 1, "with two, one of three places would be left");
 
-    // Jobs of a full group do not end the claim, and those of no group may wait.
+    // A full group's jobs do not end the claim; jobs without a group may wait.
     let others = limited(&store, 2).await?;
     create(&store, &others, "a", 5).await?;
     store.create_many(&others, 2, Due::NOW).await?;

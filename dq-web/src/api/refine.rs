@@ -157,13 +157,18 @@ fn new_job(schemas: &mut Map<String, Value>) {
     let body = schemas["NewJobBody"].take();
     let policies = json!({"properties": {"on_conflict": {"const": "keep"}, "on_running": {"const": "refuse"}}});
     let variants = [
-        ("Job", "A job with JSON as its payload.", ["payload_base64", "content_type"], "payload"),
-        ("BinaryJob", "A job with any bytes as its payload.", ["payload", ""], "payload_base64"),
+        (
+            "Job",
+            "A job with JSON as its payload.",
+            &["payload_base64", "content_type"][..],
+            "payload",
+        ),
+        ("BinaryJob", "A job with any bytes as its payload.", &["payload"], "payload_base64"),
     ];
     // The name of a single request is a header.
-    for (prefix, of_one) in [("New", "idempotency_key"), ("NewNamed", "")] {
+    for (prefix, of_request) in [("New", &["idempotency_key"][..]), ("NewNamed", &[])] {
         for (name, description, without, payload) in variants {
-            let without = [without[0], without[1], of_one];
+            let without = [without, of_request].concat();
             let mut job = variant(&body, description, &without, &[payload]);
             // Without a key there is no conflict.
             job["if"] = json!({"required": ["key"], "properties": {"key": {"type": "string"}}});
