@@ -33,19 +33,27 @@ async fn prepare() -> (&'static Postgres, String, String) {
 async fn use_store(url: &str) -> Result<()> {
     let backend = connect(url).await?;
     let (queue, lease) = (queue("q"), Duration::from_secs(60));
-    // An earlier call may have failed in between.
-    backend.operate(Operation::Resume { queue: &queue }).await?;
+    // An earlier use may have failed in between.
+    for operation in [Operation::Resume { queue: &queue }, Operation::Purge { queue: &queue }] {
+        backend.operate(operation).await?;
+    }
     let flow = Flow::UNLIMITED.max_running(1_000).rate("1000/1s burst 1000".parse()?);
     for flow in [flow, flow.group_max_running(1)] {
         backend.operate(Operation::DeclareFlow { queue: &queue, flow }).await?;
     }
     let pinned = job("q").remember(lease);
-    backend.schedule(vec![job("q").group("a"), job("q").group("a")]).await?;
+    // An earlier use's group stays full if it failed behind its claim.
+    let group = pinned.id.to_string();
+    let grouped = || job("q").group(&*group);
+    backend.schedule(vec![grouped(), grouped()]).await?;
     backend.schedule(vec![job("q"), pinned.clone()]).await?;
     for _ in 0..2 {
         backend.schedule(vec![pinned.clone(), in_an_hour(keyed("q", "k"))]).await?;
     }
     let claimed = claim_for(&*backend, &["q"], 100, lease).await?.jobs;
+    // The claims below go along the groups.
+    let flow = flow.group_max_running(2);
+    backend.operate(Operation::DeclareFlow { queue: &queue, flow }).await?;
     for leased in &claimed {
         backend.renew(&[Renewal::new(leased.lease(), lease)]).await?;
     }
@@ -63,7 +71,9 @@ async fn use_store(url: &str) -> Result<()> {
     for state in [JobState::Ready, JobState::Running, JobState::Dead, JobState::Ended] {
         backend.browse(BrowseParams::new(&queue, state)).await?;
     }
-    let target = by_id(&job("q"));
+    let last = grouped();
+    let target = by_id(&last);
+    backend.schedule(vec![last]).await?;
     backend.get(&target).await?;
     backend.reschedule(&[Reschedule { job: target.clone(), due: Due::NOW }]).await?;
     backend.cancel(&[target]).await?;
