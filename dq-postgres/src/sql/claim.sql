@@ -27,7 +27,8 @@ DECLARE
     t bigint := dq.now_ms();
     remaining integer := total;
     most integer;
-    startable integer;
+    -- Of them, those for free slots.
+    to_start integer;
     wanted dq.queue;
     f dq.flow;
     g dq.gate;
@@ -78,7 +79,7 @@ BEGIN
         last_rewind := coalesce(rewound.last, last_rewind);
         rewinds := rewound.recent;
         most := least(maxes[i], remaining);
-        startable := least(most, starting[i]);
+        to_start := least(most, starting[i]);
         IF locked IS NOT NULL THEN
             SELECT * INTO f FROM dq.flow WHERE flow.q = wanted.q;
             IF FOUND THEN
@@ -86,7 +87,7 @@ BEGIN
                 new_gate := g;
                 is_called := false;
                 IF f.q = ANY (locked)
-                    AND (coalesce(f.max_running, f.group_max_running) IS NOT NULL OR g.parked > 0)
+                    AND (f.max_running IS NOT NULL OR g.line <> '{}' OR g.parked > 0)
                 THEN
                     noted := dq.read_notes(f, g, holder, first_expired, t);
                     new_gate := noted.g;
@@ -99,7 +100,7 @@ BEGIN
                         THEN least(most, room.jobs)
                     WHEN f.q <> ALL (locked) THEN 0
                     WHEN coalesce(room.jobs / 2 >= most, true) THEN most
-                    ELSE least(startable, room.jobs) END;
+                    ELSE least(to_start, room.jobs) END;
             END IF;
         END IF;
         started := 0;
@@ -130,7 +131,7 @@ BEGIN
             newly_parked := 0;
             IF f.q = wanted.q AND f.group_max_running IS NOT NULL THEN
                 SELECT * INTO picked, newly_parked
-                    FROM dq.park_full(f, picked, most - started, startable - started, t);
+                    FROM dq.admit(f, picked, most - started, to_start - started, t);
                 parked := parked + newly_parked;
             END IF;
             started := started + cardinality(picked);
@@ -149,7 +150,14 @@ BEGIN
             EXIT WHEN newly_parked = 0 OR parked >= 1000;
         END LOOP;
         remaining := remaining - started;
-        new_gate.parked := new_gate.parked + parked;
+        IF parked > 0 THEN
+            IF new_gate.parked <= 0 THEN
+                -- Settlements under way leave no notes.
+                new_gate.walk := '';
+                new_gate.walk_at := -1;
+            END IF;
+            new_gate.parked := new_gate.parked + parked;
+        END IF;
         SELECT j.at, j.seq INTO next_at, next_seq FROM dq.job j
             WHERE j.q = wanted.q AND j.state = 0 AND (j.at, j.seq) >= (first_at, first_seq)
             ORDER BY j.at, j.seq LIMIT 1;
@@ -162,7 +170,7 @@ BEGIN
             ORDER BY j.at LIMIT 1;
         until := NULL;
         IF f.q = wanted.q THEN
-            passed := dq.pass_gate(f, g, new_gate, holder, started, startable, room.free, is_called,
+            passed := dq.pass_gate(f, g, new_gate, holder, started, to_start, room.free, is_called,
                 coalesce(least(next_at, expired_due) <= t, false), f.q = ANY (locked), t);
             until := passed.until;
             next_expiry := least(next_expiry, passed.again_at);

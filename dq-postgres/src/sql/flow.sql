@@ -89,13 +89,13 @@ BEGIN
     END IF;
 END $$;
 
--- Counts jobs that a claim has started, of `wanted` ones, in a queue where `free` others could have run; and
+-- Counts jobs that a claim has started, of `to_start` ones, in a queue where `free` others could have run; and
 -- moves the claimer in the line, or out of it. `g` is the gate after the claim, `old` the stored one.
 -- `is_called` says that another worker was called and is about to claim.
 -- Returns until when no job may start: null if one may, the largest number if only the end of a lease makes
 -- room. `again_at` is when the claimer should look again, in any case.
 CREATE OR REPLACE FUNCTION dq.pass_gate(
-    f dq.flow, old dq.gate, g dq.gate, claimer text, started integer, wanted integer, free bigint,
+    f dq.flow, old dq.gate, g dq.gate, claimer text, started integer, to_start integer, free bigint,
     is_called boolean, is_due boolean, has_lock boolean, t bigint, OUT until bigint, OUT again_at bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -131,7 +131,7 @@ BEGIN
     IF NOT has_room OR g.parked > 0 THEN
         IF g.seen[place] < t - 30000 THEN
             g.seen[place] := t;
-        ELSIF place IS NULL AND has_lock AND started < wanted AND (is_due OR g.parked > 0)
+        ELSIF place IS NULL AND has_lock AND started < to_start AND (is_due OR g.parked > 0)
             AND cardinality(g.line) < 50
         THEN
             g.line := g.line || claimer;
@@ -161,7 +161,7 @@ BEGIN
         -- A settlement under way does not see the newcomer, nor did this claim see its room.
         IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
             again_at := t + 10 + (t - g.seen[place]) / 2;
-        ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0)
+        ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0) OR g.walk_at < 0
             OR EXISTS (SELECT FROM dq.note WHERE q = f.q AND at >= g.read_to AND grp IS NOT NULL)
         THEN
             again_at := t + 1;
@@ -169,7 +169,7 @@ BEGIN
     END IF;
     -- Nobody else may come for parked jobs: no note or notification is certain.
     IF g.parked > 0 THEN
-        again_at := least(again_at, greatest(t + 1, g.walk_at));
+        again_at := least(again_at, CASE WHEN g.walk_at < 0 THEN t + 1000 ELSE greatest(t + 1, g.walk_at) END);
     END IF;
     IF has_lock AND g IS DISTINCT FROM old THEN
         PERFORM dq.change_gate(g);
@@ -181,14 +181,19 @@ END $$;
 
 -- Calls one worker of the line after the end of leases: the first one that no earlier end has called. Its
 -- claim calls the next one, if there is more room. Does not look for room: two settlements at once do not see
--- each other's ends, so neither would find room that both make.
-CREATE OR REPLACE FUNCTION dq.offer_room(f dq.flow, t bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- each other's ends, so neither would find room that both make. `groups` are those of the leases.
+CREATE OR REPLACE FUNCTION dq.offer_room(f dq.flow, groups text[], t bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     g dq.gate;
     called text;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(dq.lock_key('dq.flow', f.q));
     g := dq.gate_of(f.q);
+    -- An older snapshot may not have the job that was parked first.
+    IF g.parked > 0 OR current_setting('transaction_isolation') <> 'read committed' THEN
+        INSERT INTO dq.note (q, at, grp)
+            SELECT f.q, dq.now_ms(), ended FROM unnest(groups) AS ended WHERE ended IS NOT NULL;
+    END IF;
     SELECT waiting INTO called FROM unnest(g.line) WITH ORDINALITY AS line (waiting, place)
         WHERE waiting <> ALL (ARRAY(
             SELECT worker FROM dq.note WHERE q = f.q AND at >= g.read_to AND worker IS NOT NULL))

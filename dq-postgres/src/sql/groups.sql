@@ -1,28 +1,22 @@
 -- Groups: at most `group_max_running` jobs of each run at once.
 --
--- A claim that meets a due job of a full group parks it in the group's line, where later claims do not meet
--- it. When a lease of the group ends, or a waiting job leaves its place, a note says so, and the next claim
--- returns the line's first job. So each parked job is later than as many of its group's other waiting jobs
--- as may start. Only claims park and return jobs, under the gate's lock: they see each other's work, and a
+-- A claim that meets a due job of a full group parks it, so that later claims do not meet it. While jobs are
+-- parked, a note says when a lease of a group ends, or a waiting job leaves its place, and the next claim
+-- returns the group's first parked job. So each parked job is later than as many of its group's other waiting
+-- jobs as may start. Only claims park and return jobs, under the gate's lock: they see each other's work, and a
 -- settlement waits for no claim, whatever its transaction's isolation.
 --
 -- A returned job looks like an expired lease, because claims find these from their bounds on, however
 -- early they were due. Its `losses` are one less, because none was lost.
 
--- The group in a job's headers, as it is written there.
+-- The group in a job's headers, as it is written there. The regular expression takes ten times as long as the
+-- rest; only headers with escapes, or of other programs, need it.
 CREATE OR REPLACE FUNCTION dq.group_of(headers text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN headers LIKE '%"dq-group"%' THEN
-        nullif(left(substring(headers FROM '[{,]\s*"dq-group"\s*:\s*"((?:[^"\\]|\\.)*)"'), 500), '') END
+    SELECT CASE WHEN headers LIKE '%"dq-group"%' THEN left(coalesce(
+        CASE WHEN strpos(headers, '\') = 0
+            THEN nullif(split_part(split_part(headers, '"dq-group":', 2), '"', 2), '') END,
+        nullif(substring(headers FROM '[{,]\s*"dq-group"\s*:\s*"((?:[^"\\]|\\.)*)"'), '')), 500) END
 $$;
-
--- How many jobs of a group may start.
-CREATE OR REPLACE FUNCTION dq.room_in_group(f dq.flow, group_name text, t bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN f.group_max_running - (SELECT count(*) FROM (
-        SELECT FROM dq.job WHERE q = f.q AND state = 1 AND grp = group_name AND at > t
-        LIMIT f.group_max_running) AS running);
-END $$;
 
 -- To call before a waiting job ends or moves.
 CREATE OR REPLACE FUNCTION dq.leave_group(j dq.job) RETURNS void LANGUAGE plpgsql AS $$
@@ -40,7 +34,9 @@ DECLARE
     returned bigint;
 BEGIN
     IF f.group_max_running IS NOT NULL THEN
-        most := least(most, dq.room_in_group(f, group_name, t));
+        most := least(most, f.group_max_running - (SELECT count(*) FROM (
+            SELECT FROM dq.job WHERE q = f.q AND state = 1 AND grp = group_name AND at > t
+            LIMIT f.group_max_running) AS running));
     END IF;
     UPDATE dq.job SET state = 1, at = t, grp = NULL, losses = losses - 1 WHERE ctid = ANY (ARRAY(
         SELECT j.ctid FROM dq.job j
@@ -56,33 +52,34 @@ BEGIN
     RETURN returned;
 END $$;
 
--- Goes along the groups' lines, up to 100 a second, and returns a job of each that has room: no note tells of
--- room that another program has made. After a change of limits, each claim goes on, and returns up to 1,000
--- jobs, until the walk has come to the end. Waits for at least 50 times as long as it took: under an old
--- snapshot, it reads removed entries.
-CREATE OR REPLACE FUNCTION dq.walk_lines(f dq.flow, g dq.gate, t bigint) RETURNS dq.gate LANGUAGE plpgsql AS $$
+-- Goes along up to 100 groups with parked jobs, once a second, and returns as many as have room: no note tells
+-- of room that another program has made. After a change of limits, each claim goes on until the walk has come to
+-- the end (`walk_at` is 0). Waits for at least 50 times as long as it took: under an old snapshot, it reads
+-- removed entries.
+--
+-- A settlement that began before the first job was parked leaves no note. So each claim also goes on (-1) until
+-- none is under way, and then once to the end.
+CREATE OR REPLACE FUNCTION dq.walk_groups(f dq.flow, g dq.gate, t bigint) RETURNS dq.gate LANGUAGE plpgsql AS $$
 DECLARE
-    returns_all boolean := g.walk_at = 0 OR f.group_max_running IS NULL;
     is_whole boolean := g.walk = '';
     begun_at bigint := dq.now_ms();
-    line text;
+    group_name text;
     returned bigint := 0;
     ended_at bigint;
 BEGIN
     FOR number IN 1..100 LOOP
-        line := (SELECT min(j.grp) FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp > g.walk);
-        IF line IS NULL THEN
+        group_name := (SELECT min(j.grp) FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp > g.walk);
+        IF group_name IS NULL THEN
             IF is_whole AND number = 1 THEN
                 g.parked := 0;
             END IF;
             g.walk := '';
-            g.walk_at := 1;
+            g.walk_at := CASE WHEN g.walk_at < 0 THEN -1 ELSE 1 END;
             EXIT;
         END IF;
-        returned := returned
-            + dq.return_first(f, line, CASE WHEN returns_all THEN 1000 - returned ELSE 1 END, t);
+        returned := returned + dq.return_first(f, group_name, 1000 - returned, t);
         EXIT WHEN returned >= 1000;
-        g.walk := line;
+        g.walk := group_name;
     END LOOP;
     g.parked := g.parked - returned;
     IF g.walk_at > 0 THEN
@@ -100,6 +97,7 @@ CREATE OR REPLACE FUNCTION dq.read_notes(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     walks boolean := g.parked > 0 AND g.walk_at <= t;
+    settling bigint := dq.lock_key('dq.flow', f.q);
     notes integer;
     groups text[];
     called text[];
@@ -144,42 +142,49 @@ BEGIN
         END IF;
     END IF;
     IF walks THEN
-        g := dq.walk_lines(f, g, t);
+        IF g.walk_at < 0 AND pg_try_advisory_lock(settling) THEN
+            PERFORM pg_advisory_unlock(settling);
+            g.walk := '';
+            g.walk_at := 0;
+        END IF;
+        g := dq.walk_groups(f, g, t);
     END IF;
 END $$;
 
 -- Of jobs that a claim has locked, returns up to `most` whose groups have room, and parks those of full
--- groups. Beyond `starting`, ends at the first job with which its group would use more than half of its limit.
-CREATE OR REPLACE FUNCTION dq.park_full(
-    f dq.flow, places tid[], most integer, starting integer, t bigint,
-    OUT startable tid[], OUT parked integer
+-- groups. Beyond `to_start`, ends at the first job with which its group would use more than half of its limit.
+CREATE OR REPLACE FUNCTION dq.admit(
+    f dq.flow, places tid[], most integer, to_start integer, t bigint,
+    OUT admitted tid[], OUT parked integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
     in_full tid[];
 BEGIN
     WITH met AS (
-        SELECT j.ctid AS place, j.due, j.seq, dq.group_of(j.headers) AS grp FROM dq.job j
-        WHERE j.ctid = ANY (places)),
+        SELECT place, due, seq, grp, row_number() OVER (PARTITION BY grp ORDER BY due, seq) AS number_met
+        FROM (
+            SELECT j.ctid AS place, j.due, j.seq, dq.group_of(j.headers) AS grp FROM dq.job j
+            WHERE j.ctid = ANY (places)) AS job),
     counted AS (
-        SELECT grp, (
+        SELECT *, CASE WHEN number_met = 1 AND grp IS NOT NULL THEN (
             SELECT count(*) FROM dq.job r
-            WHERE r.q = f.q AND r.state = 1 AND r.grp = met_group.grp AND r.at > t) AS running
-        FROM (SELECT DISTINCT grp FROM met WHERE grp IS NOT NULL) AS met_group),
+            WHERE r.q = f.q AND r.state = 1 AND r.grp = met.grp AND r.at > t) END AS running
+        FROM met),
     -- The group's running jobs if this one starts.
     numbered AS (
-        SELECT met.*, running + row_number() OVER (PARTITION BY grp ORDER BY due, seq) AS number
-        FROM met LEFT JOIN counted USING (grp)),
+        SELECT *, number_met + first_value(running) OVER (PARTITION BY grp ORDER BY due, seq) AS number
+        FROM counted),
     filled AS (
         SELECT *, coalesce(number > f.group_max_running, false) AS is_full FROM numbered),
     placed AS (
         SELECT *, count(*) FILTER (WHERE NOT is_full) OVER (ORDER BY due, seq) AS place_in_claim FROM filled),
     judged AS (
         SELECT *, 0 = count(*) FILTER (
-            WHERE NOT is_full AND place_in_claim > starting AND 2 * number > f.group_max_running
+            WHERE NOT is_full AND place_in_claim > to_start AND 2 * number > f.group_max_running
         ) OVER (ORDER BY due, seq) AS is_reached FROM placed)
     SELECT coalesce(array_agg(place) FILTER (WHERE NOT is_full AND place_in_claim <= most), '{}'),
             array_agg(place) FILTER (WHERE is_full)
-        INTO startable, in_full FROM judged WHERE is_reached;
+        INTO admitted, in_full FROM judged WHERE is_reached;
     UPDATE dq.job
         SET state = -1, at = due, grp = dq.group_of(headers), losses = least(losses + state, 1000000000)
         WHERE ctid = ANY (in_full);

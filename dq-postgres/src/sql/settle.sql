@@ -80,10 +80,9 @@ BEGIN
             WHERE flow.closed_until IS NULL OR flow.closed_until < excluded.closed_until;
     END IF;
     IF EXISTS (SELECT FROM dq.flow WHERE q = ANY (touched)) THEN
-        INSERT INTO dq.note (q, at, grp)
-            SELECT q, dq.now_ms(), grp FROM unnest(touched, groups) AS ended (q, grp) JOIN dq.flow USING (q)
-            WHERE grp IS NOT NULL AND group_max_running IS NOT NULL;
-        PERFORM dq.offer_room(f, t) FROM dq.flow f
+        PERFORM dq.offer_room(
+                f, ARRAY(SELECT grp FROM unnest(touched, groups) AS ended (q, grp) WHERE q = f.q), t)
+            FROM dq.flow f
             WHERE q = ANY (touched) AND coalesce(max_running, group_max_running) IS NOT NULL;
     END IF;
     RETURN held;
