@@ -1,6 +1,7 @@
 //! Tests the examples as processes: with valid and invalid options, killed, and restarted.
 
 mod actix;
+mod features;
 mod opentelemetry;
 mod order_timeout;
 mod program;

@@ -112,6 +112,20 @@ pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }
 
+/// Runs an example without options, to its end. Returns its lines.
+pub(crate) fn lines(example: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let output = output(example, dir.path(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The rest of each line with this beginning.
+pub(crate) fn about<'a>(lines: &'a [String], words: &str) -> Vec<&'a str> {
+    lines.iter().filter_map(|line| line.strip_prefix(words)).collect()
+}
+
 fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(path(example));
     command.current_dir(dir).args(arguments).stdin(Stdio::null());

@@ -11,6 +11,8 @@ fn invalid_options_are_refused_with_a_reason() {
     for (example, arguments, code, reason) in [
         ("actix", &["--grace", "86401"][..], 2, "86400"),
         ("actix", &["--listen", "127.0.0.1:0", "--backend", "nonsense"], 1, "scheme"),
+        ("graceful_shutdown", &["--work", "long"], 2, "long"),
+        ("graceful_shutdown", &["--listen", "nowhere"], 1, "nowhere"),
         ("order_timeout", &["--timeout", "soon"], 2, "soon"),
         ("order_timeout", &["--timeout=-1"], 2, "-1"),
         ("order_timeout", &["--listen", "nowhere"], 1, "nowhere"),

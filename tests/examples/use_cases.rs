@@ -1,18 +1,6 @@
 //! The small examples: each prints what its application's users see.
 
-use crate::program::output;
-
-fn lines(example: &str) -> Vec<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let output = output(example, dir.path(), &[]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    text.lines().map(str::to_owned).collect()
-}
-
-fn about<'a>(lines: &'a [String], words: &str) -> Vec<&'a str> {
-    lines.iter().filter_map(|line| line.strip_prefix(words)).collect()
-}
+use crate::program::{about, lines};
 
 #[test]
 fn a_meeting_reminder_moves_with_the_meeting() {
