@@ -4,6 +4,7 @@ mod common;
 mod connect;
 mod cuts;
 mod failures;
+mod frozen;
 mod fuzz;
 mod groups;
 mod horizon;
