@@ -5,6 +5,7 @@ mod browser;
 mod check;
 mod client;
 mod cost;
+mod frozen;
 mod live;
 mod openapi;
 mod pages;
