@@ -250,6 +250,9 @@
 //! `sqlite` builds SQLite from source. To link the installed library, turn off default features and
 //! turn on `sqlite-system`. To write your own backend, see the module [`backend`].
 
+// docs.rs shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod prelude;
 
 // The client and its results.

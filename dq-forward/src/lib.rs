@@ -49,6 +49,9 @@
 //!
 //! Ingress types are `amqp` (feature `amqp`), `redis-stream` and `redis-list` (feature `redis`).
 
+// docs.rs shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod error;
 #[cfg(any(feature = "amqp", feature = "redis"))]
 mod ingress;

@@ -13,6 +13,9 @@
 //! - `trace`: a checker for broken promises in recorded calls;
 //! - `model`: compares two backends call by call, also with random sequences (feature `proptest`).
 
+// docs.rs shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "suite")]
 pub mod behaviour;
 #[cfg(feature = "suite")]

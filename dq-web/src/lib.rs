@@ -31,6 +31,9 @@
 //! You must pass an [`Auth`] to [`router`]; its actors have a [`Role`](dq_ops::Role). The server
 //! accepts changes from its own pages and from programs, and sets no cookies.
 
+// docs.rs shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "actix")]
 pub mod actix;
 mod api;

@@ -10,8 +10,10 @@ mod package;
 mod programs;
 mod release;
 mod run;
+mod site;
 mod soak;
 mod test;
+mod tool;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -35,6 +37,7 @@ usage: cargo xtask COMMAND
   faults --short                    short storms on each store, and storms over broken processes, as in `test`
   soak --backend X [--minutes N]    a steady load; memory, connections, files and keys must not grow
   soak --short                      a minute on SQLite, and over broken processes, as in `test`
+  site                              builds the documentation's website in target/site, and checks its links
   licences                          checks the licences of all dependencies against deny.toml
   package                           packages every published crate and compiles it from its package
   release --dry-run                 checks a release, and prints the commands that publish it
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         ["layers"] => layers::layers(),
         ["faults", ref rest @ ..] => faults::faults(rest),
         ["soak", ref rest @ ..] => soak::soak(rest),
+        ["site"] => site::site(),
         ["licences"] => licences::licences(),
         ["package"] => package::package(),
         ["release", "--dry-run"] => release::dry_run(),

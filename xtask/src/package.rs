@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Result, cargo, cargo_in, read, root, step, target_dir, write};
+use serde_json::Value;
+
+use crate::run::{Result, cargo, cargo_in, output, read, root, step, target_dir, write};
 
 pub(crate) const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
@@ -21,6 +23,7 @@ pub(crate) const UNPUBLISHED: [&str; 7] = [
 /// package. One workspace reuses the dependencies compiled by `cargo xtask test`; `cargo publish`
 /// later builds each crate on its own.
 pub(crate) fn package() -> Result {
+    check_documented_features()?;
     // The check below is offline so that it takes the locked versions.
     step("dependencies", &mut cargo(["fetch", "--locked"]))?;
     let packages = target_dir().join("package");
@@ -50,6 +53,30 @@ pub(crate) fn package() -> Result {
     write(&dir.join("Cargo.toml"), &workspace(&dir)?)?;
     let check = ["check", "--workspace", "--all-features", "--offline"];
     step("unpacked crates", &mut cargo_in(&dir, check))
+}
+
+/// docs.rs builds a crate with its default features, unless its manifest says otherwise.
+fn check_documented_features() -> Result {
+    for package in workspace_packages()? {
+        let has_features = package["features"].as_object().is_some_and(|them| !them.is_empty());
+        let is_published = !UNPUBLISHED.iter().any(|name| package["name"] == *name);
+        if is_published && has_features && package["metadata"]["docs"]["rs"]["all-features"] != true
+        {
+            let manifest = package["manifest_path"].as_str().unwrap_or_default();
+            return Err(format!(
+                "{manifest} has features: add [package.metadata.docs.rs] with all-features = true"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The workspace's packages, as `cargo metadata` describes them.
+pub(crate) fn workspace_packages() -> Result<Vec<Value>> {
+    let metadata =
+        output("cargo metadata", &mut cargo(["metadata", "--no-deps", "--format-version=1"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    Ok(metadata["packages"].as_array().cloned().unwrap_or_default())
 }
 
 fn crates_in(packages: &Path) -> Result<Vec<String>> {

@@ -8,8 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::licences::licences;
-use crate::package::{UNPUBLISHED, package};
-use crate::run::{Result, cargo, output, read, root, step, target_dir};
+use crate::package::{UNPUBLISHED, package, workspace_packages};
+use crate::run::{Result, output, read, root, step, target_dir};
+use crate::tool::tool;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -82,14 +83,17 @@ fn compare_with(released: Option<&str>) -> Result {
         println!("semver: nothing was released before\n");
         return Ok(());
     };
-    let mut compare = tool("cargo-semver-checks", "semver-checks")?;
-    step("semver", compare.args(["check-release", "--workspace", "--baseline-rev", tag]))
+    // Its newest version, because it reads what the compiler's rustdoc writes.
+    let mut compare = tool("cargo-semver-checks", &[])?;
+    let arguments = ["semver-checks", "check-release", "--workspace", "--baseline-rev", tag];
+    step("semver", compare.args(arguments))
 }
 
 /// Writes which crates the program `dq` is made of, as a CycloneDX document.
 fn list_components() -> Result {
-    let mut list = tool("cargo-cyclonedx", "cyclonedx")?;
-    list.args(["--format", "json", "--all-features", "--manifest-path", "dq-cli/Cargo.toml"]);
+    let mut list = tool("cargo-cyclonedx@0.5.9", &[])?;
+    list.args(["cyclonedx", "--format", "json", "--all-features"]);
+    list.args(["--manifest-path", "dq-cli/Cargo.toml"]);
     step("bill of materials", &mut list)?;
     // The tool writes one beside each manifest of the workspace.
     let written = git(&["ls-files", "--others", "--exclude-standard", "*.cdx.json"])?;
@@ -112,35 +116,21 @@ fn git(arguments: &[&str]) -> Result<String> {
     output("git", Command::new("git").current_dir(root()).args(arguments))
 }
 
-/// A cargo command of another crate, which is installed below `target` if it is missing.
-fn tool(krate: &str, command: &str) -> Result<Command> {
-    let home = target_dir().join("tools");
-    let program = home.join("bin").join(krate);
-    if !program.is_file() {
-        let mut install = cargo(["install", "--locked", krate, "--root"]);
-        step(&format!("install {krate}"), install.arg(&home))?;
-    }
-    let mut tool = Command::new(program);
-    tool.current_dir(root()).arg(command);
-    Ok(tool)
-}
-
 /// The published crates. Each follows its dependencies.
 fn in_order() -> Result<Vec<String>> {
-    let metadata =
-        output("cargo metadata", &mut cargo(["metadata", "--no-deps", "--format-version=1"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
-    let names = |value: &Value, include: &dyn Fn(&Value) -> bool| -> Vec<String> {
-        let items = value.as_array().into_iter().flatten().filter(|item| include(item));
-        items.filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect()
+    let packages = workspace_packages()?;
+    let names = |items: &[Value], include: &dyn Fn(&Value) -> bool| -> Vec<String> {
+        let included = items.iter().filter(|item| include(item));
+        included.filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect()
     };
     let is_published = |item: &Value| !UNPUBLISHED.iter().any(|name| item["name"] == *name);
-    let published = names(&metadata["packages"], &is_published);
+    let published = names(&packages, &is_published);
     let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
+    for package in &packages {
         let name = package["name"].as_str().unwrap_or_default().to_owned();
+        let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
         // Tests may depend on crates that come later.
-        let needed = names(&package["dependencies"], &|item| item["kind"] != "dev");
+        let needed = names(dependencies, &|item| item["kind"] != "dev");
         if published.contains(&name) {
             waiting.insert(name, needed.into_iter().filter(|it| published.contains(it)).collect());
         }

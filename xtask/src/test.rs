@@ -27,12 +27,14 @@ fn lints() -> Result {
 
 fn beside_the_tests() -> Result {
     let examples = || step("code in the documentation", cargo(["test", "--doc"]).args(SCOPE));
-    let documentation = || {
-        let mut docs = cargo(["doc", "--no-deps"]);
-        step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
-    };
     let tasks: [Task<'_>; 4] = [&faults::selection, &examples, &documentation, &soak::selection];
     in_lanes(1, &tasks, |task| task())
+}
+
+/// Builds the API's documentation in `target/doc`.
+pub(crate) fn documentation() -> Result {
+    let mut docs = cargo(["doc", "--no-deps"]);
+    step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Runs the tests with `filter` in their names.
