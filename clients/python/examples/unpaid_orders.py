@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException
 
-from dq_jobs import AsyncClient, Job, Outcome, Skip, Worker
+from dq_jobs import AsyncClient, DqError, Job, Outcome, Skip, Worker
 
 PAY_WITHIN = os.environ.get("PAY_WITHIN", "15m")
 
@@ -50,7 +50,10 @@ async def pay(order: int) -> dict[str, str]:
     if orders.get(order) != "open":
         raise HTTPException(409, f"order {order} is {orders.get(order, 'unknown')}")
     orders[order] = "paid"
-    await dq.cancel("ORDER_TIMEOUT", f"order-{order}")
+    try:
+        await dq.cancel("ORDER_TIMEOUT", f"order-{order}")
+    except DqError as error:  # such as a `conflict`: the job runs, and finds that the order is paid
+        print(error)
     return {"status": "paid"}
 
 

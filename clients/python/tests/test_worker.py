@@ -139,6 +139,36 @@ def test_results_that_cannot_be_sent_together_go_alone(
     assert states == ["dead" if wrong else "scheduled"] + ["scheduled"] * 4
 
 
+def test_an_error_of_the_server_for_a_shared_request_harms_no_result(
+    server: Server, client: Client, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = new_worker(server)
+    waiting: list[Job] = []
+    all_started = asyncio.Event()
+    failures: list[int] = []
+    request = AsyncClient.request
+
+    async def broken(self: AsyncClient, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        if path == "/v1/leases:settle" and len(body["results"]) > 1:
+            failures.append(len(body["results"]))
+            raise DqError("internal", "a request for several results fails")
+        return await request(self, method, path, body, **options)
+
+    @worker.handler(queue)
+    async def handle(job: Job) -> None:
+        waiting.append(job)
+        if len(waiting) == 5:
+            all_started.set()
+        await all_started.wait()
+
+    monkeypatch.setattr(AsyncClient, "request", broken)
+    ids = [client.schedule(queue).id for _ in range(5)]
+    with Running(worker):
+        eventually(lambda: all(client.get(queue, id)["state"] == "ended" for id in ids))
+    assert failures
+    assert all(client.get(queue, id)["ended"]["ending"] == "done" for id in ids)
+
+
 def test_a_failing_handler_is_retried_with_its_delay(server: Server, client: Client, queue: str) -> None:
     jobs: SimpleQueue[Job] = SimpleQueue()
     worker = new_worker(server)

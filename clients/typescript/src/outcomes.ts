@@ -1,16 +1,13 @@
-import { describe } from "./http.ts";
-
 /** Milliseconds, or a text such as `"15m"`, `"1h 30m"` or `"2d"`. */
 export type Duration = number | string;
 
 /** How a run ended. Return it from a handler, or throw it. */
 export class Outcome extends Error {
-  constructor(
-    outcome: string,
-    readonly fields: object = {},
-  ) {
+  readonly result: object;
+
+  constructor(outcome: string, fields?: object) {
     super(outcome);
-    JSON.stringify(fields); // Fails here, in the handler, if the payload is no JSON.
+    this.result = { outcome, ...fields };
   }
 }
 
@@ -32,4 +29,9 @@ export const fail = (error: unknown, delay?: Duration) =>
 export function due(value: Duration | Date | undefined): string | undefined {
   if (value instanceof Date) return value.toISOString();
   return typeof value === "number" ? `${Math.round(value)}ms` : value;
+}
+
+/** Returns the error's text with its causes: `fetch` says why only there. */
+export function describe(error: any): string {
+  return error?.cause ? `${error}: ${describe(error.cause)}` : String(error);
 }

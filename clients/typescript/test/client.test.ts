@@ -76,8 +76,41 @@ test("errors have a kind and a remedy", async () => {
   await rejects(server.client(MAILER).schedule("MAIL", 1), "forbidden", /yours is worker/);
 });
 
+test("a cancel says that the job runs, or that there is none", async () => {
+  const { id } = await client.schedule("BUSY", 1, { key: "k" });
+  await client.request("POST", "/v1/claims", { body: { queues: { BUSY: 1 } } });
+  await assert.rejects(client.cancel("BUSY", { key: "k" }), { kind: "conflict" });
+  await assert.rejects(client.cancel("BUSY", id), { kind: "conflict" });
+  await assert.rejects(client.reschedule("BUSY", id, { delay: 1 }), { kind: "conflict" });
+  await assert.rejects(client.cancel("BUSY", { key: "other" }), { kind: "not found" });
+});
+
+test("a cancel whose answer is lost is not repeated", async () => {
+  const { id } = await client.schedule("CUT", 1, { delay: "1h" });
+  const { proxy, cutOff } = await cuttingProxy();
+  await assert.rejects(cutOff.cancel("CUT", id), { kind: "outcome unknown" });
+  assert.equal((await client.get("CUT", id)).ended?.ending, "cancelled");
+  proxy.close();
+});
+
 test("a lost answer of a schedule call does not store two jobs", async () => {
-  // A proxy that delivers the first request, and cuts the connection before its answer.
+  const { proxy, cutOff } = await cuttingProxy();
+  const { id } = await cutOff.schedule("LOST", 1, { delay: "1h" });
+  const { jobs } = await client.request("GET", "/v1/queues/LOST/jobs");
+  assert.deepEqual(
+    jobs.map((job: { id: string }) => job.id),
+    [id],
+  );
+  proxy.close();
+});
+
+test("a request above 2 MB is not sent", async () => {
+  const large = client.schedule("LARGE", "x".repeat(3_000_000));
+  await assert.rejects(large, { kind: "too large", message: /2 MB/ });
+});
+
+/** Delivers the first request, and cuts the connection before its answer. */
+async function cuttingProxy() {
   let cut = 0;
   const proxy = createServer((from) => {
     const to = connect(server.port, "127.0.0.1");
@@ -88,22 +121,8 @@ test("a lost answer of a schedule call does not store two jobs", async () => {
   }).listen(0, "127.0.0.1");
   await once(proxy, "listening");
   const { port } = proxy.address() as AddressInfo;
-  const cutOff = new Client({
-    url: `http://127.0.0.1:${port}/`,
-    token: OPERATOR,
-  });
-  const { id } = await cutOff.schedule("CUT", 1, { delay: "1h" });
-  assert.ok(cut > 1);
-  const queue = await fetch(`${server.url}/v1/queues/CUT/jobs`, {
-    headers: { authorization: `Bearer ${OPERATOR}` },
-  });
-  const { jobs } = (await queue.json()) as { jobs: { id: string }[] };
-  assert.deepEqual(
-    jobs.map((job) => job.id),
-    [id],
-  );
-  proxy.close();
-});
+  return { proxy, cutOff: new Client({ url: `http://127.0.0.1:${port}/`, token: OPERATOR }) };
+}
 
 test("a call ends when its signal is aborted, or its time is over", async () => {
   const nobody = new Client({ url: `http://127.0.0.1:${await freePort()}`, token: "x" });
@@ -125,6 +144,6 @@ test("an answer from something else is an error", async () => {
   await once(web.listen(0, "127.0.0.1"), "listening");
   const other = new Client({ url: `http://127.0.0.1:${(web.address() as AddressInfo).port}` });
   await assert.rejects(other.get("Q", "page"), { kind: "unexpected answer" });
-  await assert.rejects(other.get("Q", "bad", { retryFor: 0 }), { kind: "unavailable" });
+  await assert.rejects(other.get("Q", "bad", { retryFor: 0 }), { kind: "outcome unknown" });
   web.close();
 });

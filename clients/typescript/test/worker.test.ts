@@ -165,7 +165,27 @@ test("a result of a wrong form, or a large one, does not harm the others", async
     ends.map((job) => job.state),
     ["dead", "dead", "scheduled", "scheduled"],
   );
-  assert.match(ends[1]!.dead!.message, /too large/);
+  assert.match(ends[1]!.dead!.message, /above 2 MB/);
+});
+
+test("an error of the server for results that share a request does not harm them", async (context) => {
+  const [gate, failed] = [signal(), signal()];
+  const { fetch } = globalThis;
+  context.mock.method(globalThis, "fetch", async (url: string, call: RequestInit) => {
+    const isShared = url.endsWith(":settle") && JSON.parse(String(call.body)).results.length > 1;
+    if (isShared) failed.resolve();
+    return isShared ? new Response("broken", { status: 500 }) : fetch(url, call);
+  });
+  let waiting = 0;
+  const worker = server.worker().handle("BROKEN", async () => {
+    if (++waiting === 4) gate.resolve();
+    await gate.promise;
+  });
+  const jobs = [0, 1, 2, 3].map((payload) => ({ payload }));
+  const scheduled = await server.client().scheduleMany("BROKEN", jobs);
+  await during(worker, () => failed.promise);
+  const ends = scheduled.map(({ id }) => server.client().get("BROKEN", id));
+  assert.ok((await Promise.all(ends)).every((job) => job.ended?.ending === "done"));
 });
 
 test("a throttled queue starts no other job", async () => {

@@ -29,11 +29,13 @@ log = logging.getLogger("dq_jobs")
 
 
 class DqError(Exception):
-    """A failed request: `kind` is the server's name for it, such as `not-found`, or `unreachable`."""
+    """A failed request. `kind` is such as `not found`, `conflict` or `unavailable`; `remedy` says what to do."""
 
-    def __init__(self, kind: str, detail: str, remedy: str | None = None, status: int | None = None) -> None:
+    def __init__(self, kind: str, detail: str, remedy: str | None = None) -> None:
         super().__init__(f"{detail} ({remedy})" if remedy else detail)
-        self.kind, self.detail, self.remedy, self.status = kind, detail, remedy, status
+        self.kind, self.remedy = kind, remedy
+        # The server is away. After `outcome unknown`, it may have done what it was asked.
+        self.is_temporary = kind in ("unavailable", "closed", "outcome unknown")
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,19 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     """Schedules, finds and changes jobs, each named by its key or its id.
 
     `url` may list several servers of one store: `http://a:7373,http://b:7373`. By default, it is `$DQ_API`.
+    While the server is away, a call is repeated for `retry_for` seconds.
     """
 
     _connect: Any = httpx.AsyncClient
     _sleep: Any = staticmethod(asyncio.sleep)
 
-    def __init__(self, url: str = "", token: str = "", *, retries: float = 6) -> None:
+    def __init__(self, url: str = "", token: str = "", *, retry_for: float = 10.0) -> None:
         urls = url or os.environ.get("DQ_API") or "http://127.0.0.1:7373"
         self._urls = [address.strip().rstrip("/") for address in urls.split(",")]
         token = token or os.environ.get("DQ_TOKEN", "")
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
         self._http = self._connect(headers=headers)
-        self._retries = retries
+        self._retry_for = retry_for
 
     async def schedule(
         self,
@@ -81,27 +84,24 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
         Only one waiting or running job of a queue has a `key`. All calls with an `idempotency_key` store one job.
         """
-        options: dict[str, Any] = {"key": key, "on_conflict": on_conflict, "on_running": on_running, "group": group}
-        options |= {"headers": headers, "max_attempts": max_attempts, "content_type": content_type}
-        job = _job(payload=payload, due=due, idempotency_key=idempotency_key, **options)
-        return (await self._schedule(queue, [job]))[0]
+        job = {"payload": payload, "due": due, "key": key, "on_conflict": on_conflict, "on_running": on_running}
+        job |= {"group": group, "headers": headers, "max_attempts": max_attempts}
+        job |= {"content_type": content_type, "idempotency_key": idempotency_key}
+        return (await self.schedule_many(queue, [job]))[0]
 
     async def schedule_many(self, queue: str, jobs: Iterable[Mapping[str, Any]]) -> list[Scheduled]:
         """Stores up to 1,000 jobs, given by the arguments of `schedule`. One invalid job prevents all."""
-        return await self._schedule(queue, [_job(**job) for job in jobs])
-
-    async def _schedule(self, queue: str, jobs: list[Any]) -> list[Scheduled]:
-        answer = await self.request("POST", _path(queue) + ":schedule", {"jobs": jobs}, repeat=True)
-        results = answer["results"]
+        body = {"jobs": [_job(**job) for job in jobs]}
+        results = (await self.request("POST", _path(queue) + ":schedule", body, repeat=True))["results"]
         return [Scheduled(job["result"], UUID(job["id"]), parse_time(job["due"])) for job in results]
 
-    async def cancel(self, queue: str, job: str | UUID) -> bool:
-        """Whether the job will never start. False if it runs, has run, or does not exist."""
-        return await self._change("DELETE", _path(queue, job), None, repeat=False)
+    async def cancel(self, queue: str, job: str | UUID) -> None:
+        """Cancels a waiting job. Raises `conflict` if it runs, `not found` if none waits."""
+        await self.request("DELETE", _path(queue, job))
 
-    async def reschedule(self, queue: str, job: str | UUID, due: Due) -> bool:
-        """Moves a waiting job. False if it runs, has run, or does not exist."""
-        return await self._change("PATCH", _path(queue, job), {"due": text(due)}, repeat=True)
+    async def reschedule(self, queue: str, job: str | UUID, due: Due) -> None:
+        """Moves a waiting job. Raises as `cancel` does."""
+        await self.request("PATCH", _path(queue, job), {"due": text(due)}, repeat=True)
 
     async def get(self, queue: str, job: str | UUID) -> dict[str, Any]:
         """A job's state, times, attempts, last error, headers and payload."""
@@ -111,47 +111,51 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         """A job's past in `events`, and in `now` the `reason` why it waits."""
         return dict(await self.request("GET", _path(queue, job) + "/timeline", repeat=True))
 
-    async def _change(self, method: str, path: str, body: Any, repeat: bool) -> bool:
-        try:
-            return bool(await self.request(method, path, body, repeat=repeat))
-        except DqError as error:
-            if error.kind in ("not-found", "conflict"):
-                return False
-            raise
-
     async def request(
-        self, method: str, path: str, body: Any = None, *, repeat: bool = False, timeout: float = 10.0
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        repeat: bool = False,
+        timeout: float = 10.0,
+        retry_for: float | None = None,
     ) -> Any:
         """Sends any request of the HTTP API. With `repeat`, it is sent again also after a lost answer."""
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if len(content) > 2_000_000:  # the server would close the connection
-            raise DqError("too-large", f"the request has {len(content)} bytes", status=413)
-        failures = 0
+            raise DqError("too large", f"the request has {len(content)} bytes")
+        end = time.monotonic() + (self._retry_for if retry_for is None else retry_for)
+        pause = 0.1
         while True:
             url = self._urls[0]
             try:
                 return _parse(await _done(self._http.request(method, url + path, content=content, timeout=timeout)))
             except httpx.TransportError as cause:
-                error = DqError("unreachable", f"{url}: {cause!r}", "is it the address of `dq serve`?")
-                unchanged = isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
+                is_unsent = isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
+                kind = "unavailable" if is_unsent else "outcome unknown"
+                error = DqError(kind, f"{url}: {cause!r}", "is it the address of `dq serve`?")
             except DqError as answer:
-                error, unchanged = answer, answer.status == 503
-            if failures >= self._retries or not (unchanged or (repeat and error.status in (None, 502, 504))):
+                error = answer
+            is_ambiguous = error.kind == "outcome unknown" and not repeat
+            if not error.is_temporary or is_ambiguous or time.monotonic() + pause > end:
                 raise error
             log.warning("%s %s is repeated: %s", method, path, error)
             if self._urls[0] == url:  # else another call has passed to the next server
                 self._urls = self._urls[1:] + self._urls[:1]
-            failures += 1
-            await _done(self._sleep(min(5.0, 0.05 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)))
+            await _done(self._sleep(pause * random.uniform(0.5, 1.0)))
+            pause = min(2 * pause, 5.0)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await _done(self._http.aclose() if isinstance(self._http, httpx.AsyncClient) else self._http.close())
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
 class _BlockingClient(AsyncClient):
+    """Its methods never suspend, so `_blocking` runs them without an event loop."""
+
     _connect, _sleep = httpx.Client, staticmethod(time.sleep)
 
 
@@ -176,8 +180,8 @@ def _blocking(
 class Client(AbstractContextManager["Client"]):
     """`AsyncClient` for programs without asyncio. Threads may share it."""
 
-    def __init__(self, url: str = "", token: str = "", *, retries: float = 6) -> None:
-        self._client = _BlockingClient(url, token, retries=retries)
+    def __init__(self, url: str = "", token: str = "", *, retry_for: float = 10.0) -> None:
+        self._client = _BlockingClient(url, token, retry_for=retry_for)
 
     schedule = _blocking(AsyncClient.schedule)
     schedule_many = _blocking(AsyncClient.schedule_many)
@@ -186,9 +190,7 @@ class Client(AbstractContextManager["Client"]):
     get = _blocking(AsyncClient.get)
     where = _blocking(AsyncClient.where)
     request = _blocking(AsyncClient.request)
-
-    def close(self) -> None:
-        self._client._http.close()
+    close = _blocking(AsyncClient.close)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -221,11 +223,12 @@ def _path(queue: str, *job: str | UUID) -> str:
 
 
 def _parse(response: httpx.Response) -> Any:
-    status = response.status_code
-    try:
-        body: Any = response.json() if response.content else None
-        if response.is_success or (status == 409 and "result" in body):  # the key's job is running
-            return body
-        raise DqError(body["type"].rpartition(":")[2], body["detail"], body.get("remedy"), status)
-    except (ValueError, KeyError, TypeError, AttributeError):  # not from `dq serve`
-        raise DqError("http", f"{response.url} answered {status}", None, status) from None
+    if response.status_code == 204:
+        return None
+    if "json" not in response.headers.get("content-type", ""):  # not from `dq serve`
+        kind = "outcome unknown" if response.status_code in (502, 503, 504) else "unexpected answer"
+        raise DqError(kind, f"{response.url} answered {response.status_code}")
+    body: Any = response.json()
+    if response.is_success or "result" in body:  # a 409 with a result: the key's job is running
+        return body
+    raise DqError(body["title"], body["detail"], body.get("remedy"))

@@ -11,7 +11,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from time import monotonic
@@ -92,7 +91,7 @@ H = TypeVar("H", bound=Handler)
 
 
 class _Run:
-    """A claimed job, until it is settled. Its lease `ends` by the monotonic clock."""
+    """A claimed job, until it is settled. Its lease `ends` by the monotonic clock, at 0 if it is lost."""
 
     coroutine: asyncio.Future[Outcome | None] | None = None
     outcome: Outcome
@@ -104,7 +103,7 @@ class _Run:
             given["payload"] = b64decode(data["payload_base64"])
         self.job, self.lease, self.loop = Job(**given), data["lease"], asyncio.get_running_loop()
         self.length = (parse_time(data["lease_ends"]) - parse_time(now)).total_seconds()
-        self.ends, self.settled = asked + self.length, asyncio.Event()
+        self.ends = asked + self.length
 
     def lose(self, why: str) -> None:
         log.warning("%s/%s: the lease is lost: %s", self.job.queue, self.job.id, why)
@@ -117,7 +116,7 @@ class _Run:
             self.coroutine.cancel()
 
 
-class Worker(AbstractAsyncContextManager["Worker"]):
+class Worker:
     """Runs the jobs of all queues that have a handler, `concurrency` at once.
 
     A job of a process that died waits for a `lease`. At shutdown, handlers have `grace` seconds to end.
@@ -127,11 +126,12 @@ class Worker(AbstractAsyncContextManager["Worker"]):
         self, url: str = "", token: str = "", *, concurrency: int = 10, lease: Delay | None = None, grace: float = 25.0
     ) -> None:
         self._concurrency, self._grace = concurrency, grace
-        self._api, self._leases = AsyncClient(url, token, retries=float("inf")), Client(url, token, retries=2)
+        self._api, self._leases = AsyncClient(url, token, retry_for=float("inf")), Client(url, token, retry_for=1.0)
         self._claim = {"wait": "20s", "lease": lease and text(lease), "worker": f"{socket.gethostname()}-{os.getpid()}"}
         self._handlers: dict[str, Handler] = {}
         self._runs: dict[_Run, asyncio.Task[None]] = {}
-        self._handled: asyncio.Queue[_Run] = asyncio.Queue()
+        self._handled: list[_Run] = []
+        self._settling = asyncio.Lock()
         self._stopping, self._ended = False, threading.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(concurrency, "dq-jobs")
@@ -170,7 +170,6 @@ class Worker(AbstractAsyncContextManager["Worker"]):
     async def run_async(self) -> None:
         """Runs jobs in your event loop, until `stop` or its cancellation. A worker runs once."""
         threading.Thread(target=self._keep_leases, daemon=True).start()
-        settling = asyncio.create_task(self._settle_handled())
         self._claiming = asyncio.create_task(self._claim_jobs())
         try:
             [error] = await asyncio.gather(self._claiming, return_exceptions=True)
@@ -183,7 +182,6 @@ class Worker(AbstractAsyncContextManager["Worker"]):
                     await asyncio.wait(self._runs.values(), timeout=seconds)
                 for run in self._runs:
                     run.cancel()
-            settling.cancel()
             self._ended.set()
             self._threads.shutdown(wait=False)
             await self._api.close()
@@ -207,8 +205,11 @@ class Worker(AbstractAsyncContextManager["Worker"]):
 
     async def _run(self, run: _Run) -> None:
         run.outcome = await self._handle(run)
-        self._handled.put_nowait(run)
-        await run.settled.wait()
+        self._handled.append(run)
+        async with self._settling:  # one request at a time
+            if run in self._handled:  # else it has shared the request of another run
+                batch, self._handled = self._handled[:1_000], self._handled[1_000:]
+                await self._settle([run for run in batch if run.ends])
         del self._runs[run]
 
     async def _handle(self, run: _Run) -> Outcome:
@@ -225,17 +226,7 @@ class Worker(AbstractAsyncContextManager["Worker"]):
         if not isinstance(result, BaseException):
             result = TypeError(f"the handler returned {result!r:.99}, neither None nor an Outcome")
         log.warning("%s/%s: attempt %s failed", job.queue, job.id, job.attempt, exc_info=result)
-        return Retry(f"{type(result).__name__}: {result}"[:10_000])
-
-    async def _settle_handled(self) -> None:
-        """One request at a time: outcomes that come meanwhile share the next one."""
-        while True:
-            batch = [await self._handled.get()]
-            while len(batch) < 1_000 and not self._handled.empty():
-                batch.append(self._handled.get_nowait())
-            await self._settle([run for run in batch if run.ends])
-            for run in batch:
-                run.settled.set()
+        return Retry(f"{type(result).__name__}: {result}"[:10_000].encode(errors="backslashreplace").decode())
 
     async def _settle(self, runs: list[_Run]) -> None:
         """Repeats until the server answers or the leases have ended."""
@@ -243,51 +234,49 @@ class Worker(AbstractAsyncContextManager["Worker"]):
             return
         try:
             body = {"results": [{"lease": run.lease, **run.outcome.body} for run in runs]}
-            request = self._api.request("POST", "/v1/leases:settle", body, repeat=True)
-            answer = await asyncio.wait_for(request, max(run.ends for run in runs) - monotonic())
-            results = dict(zip(runs, answer["results"], strict=True))
-        except asyncio.TimeoutError:  # the leases may have been renewed meanwhile
-            return await self._settle([run for run in runs if run.ends > monotonic()])
+            left = max(run.ends for run in runs) - monotonic()
+            answer = await self._api.request("POST", "/v1/leases:settle", body, repeat=True, retry_for=left)
+            results: list[Any] = answer["results"]
         except Exception as error:
-            if isinstance(error, DqError) and (error.status or 500) >= 500:
-                return log.error("outcomes are not stored: %s", error)
-            if half := len(runs) // 2:  # one is malformed, or they are too large together
-                await self._settle(runs[:half])
-                return await self._settle(runs[half:])
-            results = {runs[0]: {"result": "refused", "error": {"detail": ascii(error)}}}
-        for run, result in results.items():
-            if result["result"] == "lost":
-                run.lose(result["why"])
-            elif result["result"] == "refused":
-                log.error("%s/%s: the outcome is not stored: %s", run.job.queue, run.job.id, result["error"]["detail"])
-                if not isinstance(run.outcome, Retry):
-                    run.outcome = Retry(result["error"]["detail"])
+            if isinstance(error, DqError) and error.is_temporary:
+                return log.error("%s outcomes are not stored: %s", len(runs), error)
+            if len(runs) > 1:  # one has a wrong form, or they are too large together
+                for run in runs:
                     await self._settle([run])
+                return
+            results = [{"result": "refused", "error": {"detail": ascii(error)}}]
+        for run, result in zip(runs, results, strict=True):
+            if result["result"] == "settled":
+                continue
+            why = result.get("why") or result["error"]["detail"]
+            log.error("%s/%s is not %s: %s", run.job.queue, run.job.id, run.outcome.name, why)
+            if result["result"] == "refused" and not isinstance(run.outcome, Retry):
+                run.outcome = Retry(why)
+                await self._settle([run])
 
     def _keep_leases(self) -> None:
         """Runs in a thread of its own, so that a handler may block the event loop."""
         while not self._ended.wait(0.2):
-            now, runs = monotonic(), list(self._runs)
-            for run in runs:
-                if 0 < run.ends <= now:
-                    run.lose("expired")
-            held = [run for run in runs if run.ends]
-            if any(run.ends - now < run.length * 2 / 3 for run in held):
+            held = [run for run in list(self._runs) if run.ends]
+            if any(run.ends - monotonic() < run.length * 2 / 3 for run in held):
                 self._renew(held)
         self._leases.close()
 
     def _renew(self, runs: list[_Run]) -> None:
         body, sent = {"leases": [run.lease for run in runs]}, monotonic()
         try:
-            answer = self._leases.request("POST", "/v1/leases:renew", body, repeat=True, timeout=3.0)
+            answers = self._leases.request("POST", "/v1/leases:renew", body, repeat=True, timeout=3.0)["leases"]
         except DqError as error:
             log.warning("leases are not renewed: %s", error)
+            for run in runs:
+                if run.ends < monotonic():
+                    run.lose("expired")
             return
-        for run, result in zip(runs, answer["leases"], strict=True):
-            if result["result"] == "renewed":
+        for run, answer in zip(runs, answers, strict=True):
+            if answer["result"] == "renewed":
                 run.ends = sent + run.length
             else:
-                run.lose(result.get("why") or result["error"]["detail"])
+                run.lose(answer.get("why") or answer["error"]["detail"])
 
 
 def _call(handler: Handler, job: Job) -> Any:

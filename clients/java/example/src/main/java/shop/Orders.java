@@ -1,5 +1,6 @@
 package shop;
 
+import io.github.dqjobs.DelayQueueException;
 import io.github.dqjobs.Outcome;
 import io.github.dqjobs.spring.DelayHandler;
 import io.github.dqjobs.spring.DelayQueueTemplate;
@@ -42,7 +43,11 @@ class Orders {
         if (!orders.replace(order, Status.OPEN, Status.PAID)) {
             throw new IllegalStateException("order " + order + " cannot be paid any more");
         }
-        delays.cancel(JobCode.CLOSE_ORDER, "order-" + order);
+        try {
+            delays.cancel(JobCode.CLOSE_ORDER, "order-" + order);
+        } catch (DelayQueueException e) { // Such as a conflict: the job runs, and finds that the order is paid.
+            LOG.warn("the job of order {} is not cancelled", order, e);
+        }
         LOG.info("order {} is paid", order);
     }
 

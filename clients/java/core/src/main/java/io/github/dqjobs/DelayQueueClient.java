@@ -18,12 +18,12 @@ import java.time.Instant;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * Schedules, finds and changes jobs in a {@code dq serve}; one client serves all threads. {@code job} is an id, or
- * {@code key:} and a live job's key. A request without an answer is repeated for ten seconds, with the same id.
+ * {@code key:} and a live job's key. While the server is away, a request is repeated for ten seconds, with the same id.
  */
 public class DelayQueueClient {
     /** {@code result}: {@code created}, {@code replaced}, {@code kept}, {@code ended} or {@code already_running}. */
@@ -77,23 +77,23 @@ public class DelayQueueClient {
         return send(path(code) + ":schedule", request, PATIENCE, Results.class).results();
     }
 
-    /** Returns false if no such job waits: it runs, has ended, or never was. */
-    public boolean cancel(String code, String job) {
-        return find("DELETE", code, job, null).isPresent();
+    /** Cancels a waiting job. Throws {@code conflict} if it runs, {@code not found} if none waits. */
+    public void cancel(String code, String job) {
+        call("DELETE", path(code, job), null);
     }
 
-    /** Returns false if no such job waits, as {@link #cancel}. */
-    public boolean reschedule(String code, String job, Duration delay) {
-        return find("PATCH", code, job, Map.of("due", delay.toMillis() + "ms")).isPresent();
+    /** Moves a waiting job. Throws as {@link #cancel} does. */
+    public void reschedule(String code, String job, Duration delay) {
+        call("PATCH", path(code, job), Map.of("due", delay.toMillis() + "ms"));
     }
 
-    public Optional<JsonNode> get(String code, String job) {
-        return find("GET", code, job, null);
+    public JsonNode get(String code, String job) {
+        return call("GET", path(code, job), null);
     }
 
     /** What has happened to a job, and why it does not run now. */
     public JsonNode where(String code, String job) {
-        return call("GET", path(code) + "/" + encode(job) + "/timeline", null);
+        return call("GET", path(code, job) + "/timeline", null);
     }
 
     /** Any other request, such as {@code call("PUT", "/v1/schedules/nightly", Map.of("every", "1h", …))}. */
@@ -101,19 +101,12 @@ public class DelayQueueClient {
         return send(path, request(method, body), PATIENCE, JsonNode.class);
     }
 
-    private Optional<JsonNode> find(String method, String code, String job, Object body) {
-        try {
-            return Optional.of(call(method, path(code) + "/" + encode(job), body));
-        } catch (DelayQueueException e) {
-            if (e.status == 404 || e.status == 409) {
-                return Optional.empty();
-            }
-            throw e;
-        }
-    }
-
     private static String path(String code) {
         return "/v1/queues/" + encode(code) + "/jobs";
+    }
+
+    private static String path(String code, String job) {
+        return path(code) + "/" + encode(job);
     }
 
     private static String encode(String name) {
@@ -123,7 +116,7 @@ public class DelayQueueClient {
     HttpRequest.Builder request(String method, Object body) {
         byte[] json = payloads.valueToTree(body).toString().getBytes(StandardCharsets.UTF_8);
         if (json.length > 2_000_000) { // The server would close the connection.
-            throw new DelayQueueException(413, "too-large", json.length + " bytes", null);
+            throw new DelayQueueException("too large", json.length + " bytes", null);
         }
         return HttpRequest.newBuilder()
                 .timeout(PATIENCE)
@@ -132,52 +125,55 @@ public class DelayQueueClient {
                 .method(method, HttpRequest.BodyPublishers.ofByteArray(json));
     }
 
-    /** Sends a request, and repeats it without an answer, until patience ends or the thread is interrupted. */
+    /** Sends a request, and repeats it while the server is away, until patience ends. */
     <T> T send(String path, HttpRequest.Builder draft, Duration patience, Class<T> type) {
         long started = System.nanoTime();
-        for (int attempt = 0; ; attempt++) {
+        for (long pause = 100; ; pause = Math.min(2 * pause, 5_000)) {
             String address = addresses[current % addresses.length].strip();
             HttpRequest request = draft.uri(URI.create(address + path)).build();
-            DelayQueueException error;
-            // A DELETE may have taken effect: the next answer would be that there is no such job.
-            boolean repeats = !request.method().equals("DELETE");
             try {
-                if (attempt > 0) {
-                    Thread.sleep(ThreadLocalRandom.current().nextLong(50, 100L << Math.min(attempt, 5)));
-                }
-                return read(http.send(request, HttpResponse.BodyHandlers.ofByteArray()), type);
+                return sendOnce(request, type);
             } catch (DelayQueueException e) {
-                error = e;
-                repeats &= e.status == 429 || e.status >= 502;
-            } catch (IOException e) {
-                error = new DelayQueueException(0, "unreachable", address + ": " + e, null);
-                repeats |= e instanceof ConnectException;
+                // After a cancel that has taken effect, the next answer would be "not found".
+                boolean isAmbiguous = request.method().equals("DELETE") && e.kind.equals("outcome unknown");
+                boolean isLate = System.nanoTime() - started > patience.toNanos();
+                if (!e.isTemporary()
+                        || isAmbiguous
+                        || isLate
+                        || Thread.currentThread().isInterrupted()) {
+                    throw e;
+                }
                 current++;
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-                throw new DelayQueueException(0, "interrupted", "the thread was interrupted", null);
             }
-            if (!repeats || System.nanoTime() - started > patience.toNanos()) {
-                throw error;
-            }
+            LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(pause / 2, pause) * 1_000_000);
+        }
+    }
+
+    private <T> T sendOnce(HttpRequest request, Class<T> type) {
+        try {
+            return read(http.send(request, HttpResponse.BodyHandlers.ofByteArray()), type);
+        } catch (IOException e) {
+            String kind = e instanceof ConnectException ? "unavailable" : "outcome unknown";
+            throw new DelayQueueException(kind, request.uri() + ": " + e, null);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new DelayQueueException("outcome unknown", "the thread was interrupted", null);
         }
     }
 
     private static <T> T read(HttpResponse<byte[]> response, Class<T> type) throws IOException {
+        int status = response.statusCode();
         boolean isJson =
                 response.headers().firstValue("content-type").orElse("").contains("json");
         JsonNode body = isJson ? ANSWERS.readTree(response.body()) : ANSWERS.createObjectNode();
         // A raw call that schedules a job whose key's job is running is answered with 409, and yet a result.
-        if (response.statusCode() >= 300 && !body.has("result")) {
-            throw refusal(response.statusCode(), body);
+        if (status == 204 || (isJson && status < 300) || body.has("result")) {
+            return ANSWERS.treeToValue(body, type);
         }
-        return ANSWERS.treeToValue(body, type);
-    }
-
-    static DelayQueueException refusal(int status, JsonNode problem) {
-        String kind = problem.path("type").asText("http-" + status).replace("urn:dq:error:", "");
-        String detail = problem.path("detail").asText(problem.path("title").asText());
-        return new DelayQueueException(
-                status, kind, detail, problem.path("remedy").asText(null));
+        String kind = status >= 502 && status <= 504 ? "outcome unknown" : "unexpected answer";
+        throw new DelayQueueException(
+                body.path("title").asText(kind),
+                body.path("detail").asText(response.uri() + " has answered " + status),
+                body.path("remedy").asText(null));
     }
 }

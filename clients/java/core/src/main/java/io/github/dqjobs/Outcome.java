@@ -18,6 +18,10 @@ public final class Outcome extends RuntimeException {
         return this;
     }
 
+    private Outcome after(Duration delay) {
+        return with("delay", delay.toMillis() + "ms");
+    }
+
     public static Outcome done() {
         return new Outcome("done");
     }
@@ -29,17 +33,17 @@ public final class Outcome extends RuntimeException {
 
     /** Runs again after the delay, without using an attempt. */
     public static Outcome snooze(Duration delay) {
-        return new Outcome("snoozed").with("delay", delay.toMillis() + "ms");
+        return new Outcome("snoozed").after(delay);
     }
 
     /** As {@link #snooze}, and no job of the queue starts before, in any process. */
     public static Outcome throttle(Duration delay) {
-        return new Outcome("throttled").with("delay", delay.toMillis() + "ms");
+        return new Outcome("throttled").after(delay);
     }
 
     /** A failed attempt, as any other exception is. It is retried after this delay and the queue's backoff. */
     public static Outcome retry(Duration delay, String error) {
-        return new Outcome("failed").with("delay", delay.toMillis() + "ms").with("error", error);
+        return new Outcome("failed").after(delay).with("error", error);
     }
 
     /** No retry will help. */
@@ -49,6 +53,6 @@ public final class Outcome extends RuntimeException {
 
     /** The job's next step, with another payload. Attempts start again. */
     public static Outcome again(Duration delay, Object payload) {
-        return new Outcome("again").with("delay", delay.toMillis() + "ms").with("payload", payload);
+        return new Outcome("again").after(delay).with("payload", payload);
     }
 }

@@ -13,6 +13,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -33,11 +34,16 @@ public final class Worker implements AutoCloseable {
         Outcome handle(T payload, Job job) throws Exception;
     }
 
-    private record Answer(String result, String why, JsonNode error) {}
+    private record Answer(String result, String why, JsonNode error) {
+        String reason() {
+            return why != null ? why : error.path("detail").asText();
+        }
+    }
 
     private record Answers(List<Job> jobs, List<Answer> leases, List<Answer> results) {}
 
     private static final System.Logger LOG = System.getLogger(Worker.class.getName());
+    private static final String NAME = ManagementFactory.getRuntimeMXBean().getName();
     private static final Duration FOREVER = Duration.ofDays(36_500);
     private final DelayQueueClient client;
     private final int concurrency;
@@ -46,7 +52,7 @@ public final class Worker implements AutoCloseable {
     private final Semaphore slots;
     private final ScheduledExecutorService pool;
     private final Thread claims = new Thread(this::claim, "dq-claims");
-    private final Thread settlements = new Thread(this::settle, "dq-settlements");
+    private final ExecutorService settler = Executors.newSingleThreadExecutor(task -> new Thread(task, "dq-settler"));
     private final Map<String, Handler<JsonNode>> handlers = new HashMap<>();
     private final Set<Run> running = ConcurrentHashMap.newKeySet();
     private final BlockingQueue<Run> ended = new LinkedBlockingQueue<>();
@@ -79,7 +85,6 @@ public final class Worker implements AutoCloseable {
         long period = lease.toMillis() / 4;
         pool.scheduleWithFixedDelay(this::renew, period, period, TimeUnit.MILLISECONDS);
         claims.start();
-        settlements.start();
         Runtime.getRuntime().addShutdownHook(new Thread(this::close, "dq-shutdown"));
         return this;
     }
@@ -101,7 +106,7 @@ public final class Worker implements AutoCloseable {
             Thread.currentThread().interrupt();
         }
         pool.shutdownNow();
-        settlements.interrupt();
+        settler.shutdown();
     }
 
     private void claim() {
@@ -126,20 +131,12 @@ public final class Worker implements AutoCloseable {
 
     private List<Run> claim(int free) {
         // Short enough that an answer after half the lease is late: the process may have been suspended meanwhile.
-        Duration wait = Duration.ofMillis(Math.min(20_000, lease.toMillis() / 2));
-        var body = Map.of(
-                "queues",
-                handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free)),
-                "max",
-                free,
-                "wait",
-                wait.toMillis() + "ms",
-                "lease",
-                lease.toMillis() + "ms",
-                "worker",
-                ManagementFactory.getRuntimeMXBean().getName());
+        long wait = Math.min(20_000, lease.toMillis() / 2);
+        String length = lease.toMillis() + "ms";
+        var queues = handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free));
+        var body = Map.of("queues", queues, "max", free, "wait", wait + "ms", "lease", length, "worker", NAME);
         long asked = System.nanoTime();
-        Answers answers = ask("/v1/claims", body, wait.plusSeconds(10), FOREVER);
+        Answers answers = ask("/v1/claims", body, Duration.ofMillis(wait + 10_000), FOREVER);
         if (answers.jobs() == null) {
             return List.of();
         }
@@ -165,7 +162,7 @@ public final class Worker implements AutoCloseable {
                 if (answer.result().equals("renewed")) {
                     held.get(i).expires = asked + lease.toNanos();
                 } else {
-                    held.get(i).lose(answer.toString());
+                    held.get(i).lose(answer.reason());
                 }
             }
         } catch (RuntimeException e) {
@@ -192,17 +189,11 @@ public final class Worker implements AutoCloseable {
 
     /** Sends one request at a time. Outcomes that come meanwhile share the next one. */
     private void settle() {
-        try {
-            while (true) {
-                var batch = new ArrayList<Run>(List.of(ended.take()));
-                ended.drainTo(batch, 999);
-                settle(batch.stream().filter(run -> run.outcome != null).toList());
-                batch.forEach(running::remove); // Until now their leases were renewed.
-                slots.release(batch.size());
-            }
-        } catch (InterruptedException e) {
-            LOG.log(Level.DEBUG, "the worker is closed");
-        }
+        var batch = new ArrayList<Run>();
+        ended.drainTo(batch, 1_000);
+        settle(batch.stream().filter(run -> run.outcome != null).toList());
+        batch.forEach(running::remove); // Until now their leases were renewed.
+        slots.release(batch.size());
     }
 
     private void settle(List<Run> batch) {
@@ -218,13 +209,12 @@ public final class Worker implements AutoCloseable {
                 batch.get(i).settled(answers.results().get(i));
             }
         } catch (Throwable e) { // Also of a payload's getter: this thread settles all jobs.
-            boolean refused = !(e instanceof DelayQueueException error) || error.status / 100 == 4;
-            if (refused && batch.size() > 1) { // One is malformed, or they are too large together.
-                settle(batch.subList(0, batch.size() / 2));
-                settle(batch.subList(batch.size() / 2, batch.size()));
+            if (e instanceof DelayQueueException error && error.isTemporary()) {
+                LOG.log(Level.ERROR, batch.size() + " outcomes are not stored", e);
+            } else if (batch.size() > 1) { // One has a wrong form, or they are too large together.
+                batch.forEach(run -> settle(List.of(run)));
             } else {
-                LOG.log(Level.ERROR, batch.size() + " jobs are not settled", e);
-                batch.stream().filter(run -> refused).forEach(run -> run.fail(e.getMessage()));
+                batch.get(0).settled(new Answer("refused", e.toString(), null));
             }
         }
     }
@@ -257,6 +247,7 @@ public final class Worker implements AutoCloseable {
                 LOG.log(Level.DEBUG, "{0} has no outcome: {1}", job.id(), e);
             }
             ended.add(this);
+            settler.execute(Worker.this::settle);
         }
 
         private Map<String, Object> result() {
@@ -265,19 +256,14 @@ public final class Worker implements AutoCloseable {
             return result;
         }
 
+        /** Makes a refused outcome a failed attempt. */
         private void settled(Answer answer) {
-            if (answer.result().equals("refused")) {
-                fail(answer.error().path("detail").asText());
-            } else if (answer.result().equals("lost")) {
-                LOG.log(Level.WARNING, "{0} had lost its lease: {1}", job.id(), answer.why());
+            if (answer.result().equals("settled")) {
+                return;
             }
-        }
-
-        /** After an outcome that is refused. */
-        private void fail(String why) {
-            LOG.log(Level.WARNING, "{0}: the outcome is refused: {1}", job.id(), why);
-            if (!outcome.fields.containsKey("error")) {
-                outcome = Outcome.retry(Duration.ZERO, why);
+            LOG.log(Level.WARNING, "{0}: the outcome is {1}: {2}", job.id(), answer.result(), answer.reason());
+            if (answer.result().equals("refused") && !outcome.fields.containsKey("error")) {
+                outcome = Outcome.retry(Duration.ZERO, answer.reason());
                 settle(List.of(this));
             }
         }

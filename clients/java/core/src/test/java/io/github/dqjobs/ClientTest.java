@@ -4,6 +4,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowableOfType;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.ServerSocket;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
@@ -43,7 +46,7 @@ class ClientTest {
 
         assertThat(scheduled.result()).isEqualTo("created");
         assertThat(scheduled.due()).isEqualTo(due);
-        var found = client.get("OPTIONS", "key:a/ö b").orElseThrow();
+        var found = client.get("OPTIONS", "key:a/ö b");
         assertThat(found.path("id").asText()).isEqualTo(scheduled.id());
         assertThat(found.path("group").asText()).isEqualTo("customer-7");
         assertThat(found.path("max_attempts").asInt()).isEqualTo(2);
@@ -76,8 +79,7 @@ class ClientTest {
 
         assertThat(kept.result()).isEqualTo("kept");
         assertThat(replaced.result()).isEqualTo("replaced");
-        assertThat(client.get("KEYS", "key:k").orElseThrow().at("/payload/json").asInt())
-                .isEqualTo(3);
+        assertThat(client.get("KEYS", "key:k").at("/payload/json").asInt()).isEqualTo(3);
     }
 
     @Test
@@ -85,12 +87,38 @@ class ClientTest {
         String id =
                 client.schedule(new NewJob("MOVES", null).after(HOUR).key("k")).id();
 
-        assertThat(client.reschedule("MOVES", "key:k", Duration.ofHours(2))).isTrue();
+        client.reschedule("MOVES", "key:k", Duration.ofHours(2));
         assertThat(client.where("MOVES", id).at("/now/reason").asText()).isEqualTo("not_due");
-        assertThat(client.cancel("MOVES", id)).isTrue();
-        assertThat(client.cancel("MOVES", "key:k")).isFalse();
-        assertThat(client.reschedule("MOVES", "key:k", HOUR)).isFalse();
-        assertThat(client.get("MOVES", "key:other")).isEmpty();
+        client.cancel("MOVES", id);
+        assertThat(client.get("MOVES", id).at("/ended/ending").asText()).isEqualTo("cancelled");
+    }
+
+    @Test
+    void aCancelSaysThatTheJobRunsOrThatThereIsNone() {
+        String id = client.schedule(new NewJob("BUSY", 1).key("k")).id();
+        client.call("POST", "/v1/claims", Map.of("queues", Map.of("BUSY", 1)));
+
+        assertThat(refusal(() -> client.cancel("BUSY", "key:k")).kind).isEqualTo("conflict");
+        assertThat(refusal(() -> client.cancel("BUSY", id)).kind).isEqualTo("conflict");
+        assertThat(refusal(() -> client.reschedule("BUSY", id, HOUR)).kind).isEqualTo("conflict");
+        assertThat(refusal(() -> client.cancel("BUSY", "key:other")).kind).isEqualTo("not found");
+        assertThat(refusal(() -> client.get("BUSY", "key:other")).kind).isEqualTo("not found");
+    }
+
+    @Test
+    void aCancelWhoseAnswerIsLostIsNotRepeated() throws Exception {
+        try (var silent = new ServerSocket(0)) {
+            CompletableFuture.runAsync(() -> {
+                try (var connection = silent.accept()) {
+                    connection.getInputStream().read();
+                } catch (IOException e) {
+                    throw new UncheckedIOException(e);
+                }
+            });
+            var cutOff = new DelayQueueClient("http://127.0.0.1:" + silent.getLocalPort(), DqServer.OPERATOR);
+
+            assertThat(refusal(() -> cutOff.cancel("CUT", "key:k")).kind).isEqualTo("outcome unknown");
+        }
     }
 
     @Test
@@ -104,7 +132,7 @@ class ClientTest {
     @Test
     void refusalsHaveAKindAndARemedy() {
         var badDelay = refusal(() -> client.schedule("Q", 1, Duration.ofDays(100_000)));
-        assertThat(badDelay.kind).isEqualTo("invalid-input");
+        assertThat(badDelay.kind).isEqualTo("invalid input");
         var badToken = new DelayQueueClient(server.url(), "no-such-token-at-all");
         var unauthenticated = refusal(() -> badToken.schedule("Q", 1, HOUR));
         assertThat(unauthenticated.kind).isEqualTo("unauthenticated");
@@ -112,9 +140,9 @@ class ClientTest {
         assertThat(unauthenticated).hasMessageContaining(unauthenticated.remedy);
         var viewer = new DelayQueueClient(server.url(), DqServer.VIEWER);
         assertThat(refusal(() -> viewer.schedule("Q", 1, HOUR)).kind).isEqualTo("forbidden");
-        assertThat(refusal(() -> client.where("Q", "key:none")).kind).isEqualTo("not-found");
+        assertThat(refusal(() -> client.where("Q", "key:none")).kind).isEqualTo("not found");
         assertThat(refusal(() -> client.call("GET", "/v1/schedules/none", null)).kind)
-                .isEqualTo("not-found");
+                .isEqualTo("not found");
     }
 
     @Test

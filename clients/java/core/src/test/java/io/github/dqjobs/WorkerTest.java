@@ -73,7 +73,7 @@ class WorkerTest {
     /** A job is settled a moment after its handler has ended. */
     private JsonNode waitForState(String code, String id, String state) throws InterruptedException {
         for (int tries = 0; tries < 500; tries++) {
-            JsonNode job = client.get(code, id).orElseThrow();
+            JsonNode job = client.get(code, id);
             if (job.path("state").asText().equals(state)) {
                 return job;
             }
@@ -230,9 +230,39 @@ class WorkerTest {
         assertThat(waitForState("MIXED", ids.get(0), "dead").at("/dead/message").asText())
                 .contains("no JSON");
         assertThat(waitForState("MIXED", ids.get(1), "dead").at("/dead/message").asText())
-                .contains("too-large");
+                .contains("too large");
         waitForState("MIXED", ids.get(2), "scheduled");
         waitForState("MIXED", ids.get(3), "scheduled");
+    }
+
+    @Test
+    void aServersErrorForASharedRequestHarmsNoOutcome() throws Exception {
+        var together = new CyclicBarrier(4);
+        client = new DelayQueueClient(server.url(), DqServer.OPERATOR) {
+            @Override
+            HttpRequest.Builder request(String method, Object body) {
+                boolean isShared = body instanceof Map<?, ?> map
+                        && map.get("results") instanceof List<?> results
+                        && results.size() > 1;
+                if (isShared) {
+                    throw new DelayQueueException("internal", "a request for several outcomes fails", null);
+                }
+                return super.request(method, body);
+            }
+        };
+        handle("BROKEN", (payload, job) -> {
+            together.await();
+            return null;
+        });
+        var ids = new ArrayList<String>();
+        for (int job = 0; job < 4; job++) {
+            ids.add(client.schedule("BROKEN", job, Duration.ZERO).id());
+        }
+
+        for (String id : ids) {
+            assertThat(waitForState("BROKEN", id, "ended").path("attempts").asInt())
+                    .isZero();
+        }
     }
 
     @Test
@@ -294,8 +324,7 @@ class WorkerTest {
         client.call("POST", "/v1/leases:settle", released);
 
         assertThat(interrupted.await(10, SECONDS)).isTrue();
-        assertThat(client.get("LOST", id).orElseThrow().at("/dead/message").asText())
-                .isEqualTo("by hand");
+        assertThat(client.get("LOST", id).at("/dead/message").asText()).isEqualTo("by hand");
     }
 
     @Test
@@ -370,9 +399,8 @@ class WorkerTest {
         gate.release();
         workers.get(0).close();
 
-        assertThat(client.get("CLOSE", shortJob).orElseThrow().path("state").asText())
-                .isEqualTo("ended");
-        JsonNode back = client.get("CLOSE", longJob).orElseThrow();
+        assertThat(client.get("CLOSE", shortJob).path("state").asText()).isEqualTo("ended");
+        JsonNode back = client.get("CLOSE", longJob);
         assertThat(back.path("state").asText()).isEqualTo("ready");
         assertThat(back.path("attempts").asInt()).isZero();
         client.schedule("CLOSE", "late", Duration.ZERO);
@@ -390,8 +418,7 @@ class WorkerTest {
 
             assertThat(output.readLine()).isEqualTo("end " + id);
             assertThat(process.waitFor(10, SECONDS)).isTrue();
-            assertThat(client.get("PROCESS", id).orElseThrow().path("state").asText())
-                    .isEqualTo("ended");
+            assertThat(client.get("PROCESS", id).path("state").asText()).isEqualTo("ended");
         } finally {
             process.destroyForcibly();
         }

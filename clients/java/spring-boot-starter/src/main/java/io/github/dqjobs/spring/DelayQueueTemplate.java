@@ -20,8 +20,8 @@ public class DelayQueueTemplate extends DelayQueueClient {
         return schedule(new NewJob(code.name(), payload).after(delay).key(key));
     }
 
-    /** Returns false if no job with this key waits. */
-    public boolean cancel(Enum<?> code, String key) {
-        return cancel(code.name(), "key:" + key);
+    /** Cancels a waiting job. Throws {@code conflict} if it runs, {@code not found} if none with the key waits. */
+    public void cancel(Enum<?> code, String key) {
+        cancel(code.name(), "key:" + key);
     }
 }
