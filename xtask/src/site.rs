@@ -18,7 +18,6 @@ const MDBOOK_OPTIONS: [&str; 4] = ["--debug", "--no-default-features", "--featur
 const SUMMARY: &str = "docs/guide/SUMMARY.md";
 /// In the same folder as the summary.
 const SETTINGS: [&str; 2] = ["book.toml", "site.css"];
-const IMAGES: [&str; 2] = [".png", ".svg"];
 
 /// A page of the website only, because the repository does not have the folder.
 const API: (&str, &str) = (
@@ -60,7 +59,7 @@ pub(crate) fn site() -> Result {
     Ok(())
 }
 
-/// Writes the sources of a book: the summary's pages with their images.
+/// Writes the sources of a book: the summary's pages, with images, programs and other files to which they lead.
 fn write_book(book: &Path) -> Result {
     let mut pages = BTreeSet::new();
     let mut summary = map_links(&read(&root().join(SUMMARY))?, |title, link| {
@@ -81,24 +80,23 @@ fn write_book(book: &Path) -> Result {
     let sources = book.join("src");
     write(&sources.join("SUMMARY.md"), &summary)?;
     write(&sources.join(API.0), API.1)?;
-    let mut images = BTreeSet::new();
+    let mut files = BTreeSet::new();
     for page in &pages {
         let text = map_links(&read(&root().join(page))?, |text, link| {
             let file = resolve(page, link.split('#').next().unwrap_or_default());
-            let is_image = IMAGES.iter().any(|end| file.ends_with(end));
-            let is_outside = !is_image && !pages.contains(&file) && root().join(&file).exists();
-            images.extend(is_image.then(|| file.clone()));
-            match is_outside {
-                true => name_file(text, &file),
-                false => format!("[{text}]({link})"),
+            let path = root().join(&file);
+            if !pages.contains(&file) && (path.is_dir() || file.ends_with(".md") && path.exists()) {
+                return name_file(text, &file);
             }
+            files.extend((!pages.contains(&file) && path.is_file()).then_some(file));
+            format!("[{text}]({link})")
         });
         write(&sources.join(page), &text)?;
     }
-    images.iter().try_for_each(|image| copy(&root().join(image), &sources.join(image)))
+    files.iter().try_for_each(|file| copy(&root().join(file), &sources.join(file)))
 }
 
-/// In place of a link to a file that is not on the website. The repository has no public address yet.
+/// In place of a link to a folder, or to a page that is not on the website. The repository has no public address yet.
 fn name_file(text: &str, file: &str) -> String {
     let (name, path) = (text.trim_matches('`'), Path::new(file));
     if file == SUMMARY {
