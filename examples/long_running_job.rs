@@ -21,7 +21,7 @@ struct Export {
 ///
 /// A running part keeps its lease, because the runner renews it. The lease is how long another
 /// process waits before it takes over from a killed one.
-#[delay_handler("EXPORT", timeout = "10m", lease = "2s")]
+#[delay_handler("EXPORT", timeout = "10m", lease = "5s")]
 async fn export(export: Export) -> HandlerResult {
     let next_row = export.next_row + 1_000;
     println!("rows {} to {next_row}", export.next_row);

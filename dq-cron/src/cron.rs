@@ -179,6 +179,9 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
     expression.parse().map_err(|error| {
         let reason = match error {
             CronError::EmptyPattern => "it is empty".to_owned(),
+            CronError::InvalidPattern(_) if !(5..=7).contains(&expression.split(' ').count()) => {
+                format!("it has {} fields, not 5", expression.split(' ').count())
+            }
             CronError::InvalidPattern(reason)
             | CronError::IllegalCharacters(reason)
             | CronError::ComponentError(reason) => reason,

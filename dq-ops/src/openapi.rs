@@ -105,7 +105,7 @@ texts! {
 
     /// How fast jobs start: a number, a time, and how many start at once after an idle time.
     Rate {
-        .pattern(Some("^(?:[1-9][0-9]{0,3}|10000)/[1-9][smh](?: burst (?:[1-9][0-9]{0,3}|10000))?$"))
+        .pattern(Some("^(?:[1-9][0-9]{0,3}|10000)/[1-9]?[smh](?: burst (?:[1-9][0-9]{0,3}|10000))?$"))
         .examples(["10/1s", "100/1m burst 5"])
     }
 

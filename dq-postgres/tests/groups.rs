@@ -98,15 +98,48 @@ async fn a_settlement_in_a_callers_transaction_makes_room_at_its_commit() {
             leased.job.id, leased.token.0
         );
         caller.batch_execute(&done).await.unwrap();
-        assert_eq!(claim_as(&backend, 9, "other").await.len(), 0, "its group is full");
+        for _ in 0..2 {
+            assert_eq!(claim_as(&backend, 9, "other").await.len(), 0, "its group is full");
+        }
         caller.batch_execute("COMMIT").await.unwrap();
         assert_eq!(claim_as(&backend, 9, "other").await.len(), 1, "after {isolation}");
     }
 }
 
-/// Claims only read what was noted lately.
+/// The room of a job that has gone while another settlement was under way.
 #[tokio::test]
-async fn a_note_that_is_committed_late_is_found() {
+async fn a_worker_in_the_line_does_not_come_again_for_jobs_that_are_no_longer_parked() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    limit(&backend, Flow::UNLIMITED.max_running(2).group_max_running(1)).await;
+    schedule(&backend, "a", 2).await;
+    schedule(&backend, "b", 1).await;
+    let leased = claim_as(&backend, 9, "first").await;
+    let caller = client(&url).await;
+    let done = |leased: &LeasedJob| {
+        format!(
+            "SELECT dq.done('{{\"id\": \"{}\", \"token\": {}}}')",
+            leased.job.id, leased.token.0
+        )
+    };
+    caller.batch_execute(&format!("BEGIN; {}", done(&leased[1]))).await.unwrap();
+    settle(&backend, &leased[..1], Verdict::Done).await;
+    assert_eq!(claim_as(&backend, 9, "first").await.len(), 1, "the parked job");
+    caller.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(parked(&url).await.0, 0);
+    schedule(&backend, "c", 2).await;
+    assert_eq!(claim_as(&backend, 9, "first").await.len(), 1, "the queue is full again");
+    let wants = [Want::new(queue(), 9, LEASE)];
+    for _ in 0..3 {
+        let claimed = backend.claim(ClaimParams::new(&wants, 9, "other")).await.unwrap();
+        let pause = claimed.next_due.unwrap().as_millis() - claimed.now.as_millis();
+        assert!(pause > 1_000, "it comes again in {pause} ms");
+    }
+}
+
+/// Also room without a note, which the walk finds.
+#[tokio::test]
+async fn room_without_a_note_is_found() {
     let url = database().await;
     let backend = connect(&url).await;
     limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
@@ -174,9 +207,9 @@ async fn parked_or_zero(url: &str) -> i64 {
     client(url).await.query_one(count, &[]).await.unwrap().get(0)
 }
 
-/// Also with thousands of lines, a claim looks at few of them.
+/// Also with thousands of groups, a claim looks at few of them.
 #[tokio::test]
-async fn a_claim_looks_at_a_hundred_lines() {
+async fn a_claim_looks_at_a_hundred_groups() {
     let url = database().await;
     let backend = connect(&url).await;
     limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
@@ -198,9 +231,9 @@ async fn a_claim_looks_at_a_hundred_lines() {
     assert_eq!(claim(&backend, 500).await.jobs.len(), 0);
     assert_eq!(walk().await, "099");
     limit(&backend, Flow::UNLIMITED.group_max_running(2)).await;
-    for (started, line) in [(100, "099"), (100, "199"), (50, "")] {
+    for (started, group) in [(100, "099"), (100, "199"), (50, "")] {
         assert_eq!(claim(&backend, 500).await.jobs.len(), started);
-        assert_eq!(walk().await, line);
+        assert_eq!(walk().await, group);
     }
 }
 
@@ -232,7 +265,7 @@ async fn a_locked_parked_job_stops_nobody_and_returns_later() {
 
 /// Walks come to a group later, if there are thousands.
 #[tokio::test]
-async fn a_note_outlives_a_lock_of_the_lines_first_job() {
+async fn a_note_outlives_a_lock_of_the_first_parked_job() {
     let url = database().await;
     let backend = connect(&url).await;
     let client = client(&url).await;

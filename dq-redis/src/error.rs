@@ -135,8 +135,8 @@ pub(crate) const CLUSTER: &str =
 pub(crate) const SENTINEL: &str = "write the URL like redis+sentinel://host:26379/mymaster/0, with \
      the name of the primary, or connect to the primary itself";
 const NO_CLUSTER: &str = "begin the URL with redis://: that server is in no cluster";
-const UNREACHED: &str = "check that the server runs and can be reached from here";
-const UNREACHED_BY_TLS: &str = "check that the server runs, can be reached from here, and speaks \
+const UNREACHED: &str = "check that the server runs and can be reached from this host";
+const UNREACHED_BY_TLS: &str = "check that the server runs, can be reached from this host, and speaks \
      TLS at this port: without TLS, begin the URL with redis:// in place of rediss://";
 const CREDENTIALS: &str =
     "check user and password of the URL, or leave them out if the server has none";

@@ -37,12 +37,18 @@ pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, mode == OpenMode::Create);
     if mode == OpenMode::Existing && !config.path.exists() {
-        return Err(no_store("the file does not exist"));
+        return Err(no_store(
+            "the file does not exist",
+            "check the path; `dq serve`, or a program that connects, creates the file",
+        ));
     }
     let mut conn = open(config, flags)?;
     let is_new = is_new(&conn)?;
     if mode == OpenMode::Existing && !schema::exists(&conn, &config.table_prefix)? {
-        return Err(no_store("the file has no tables of dq-sqlite with this `table_prefix`"));
+        return Err(no_store(
+            "the file has no tables of dq-sqlite with this `table_prefix`",
+            "correct `path` and `table_prefix`: the store must exist already",
+        ));
     }
     if mode == OpenMode::Create && is_new {
         // Both take effect only before the first table is created.
@@ -74,12 +80,8 @@ pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<
     Ok(conn)
 }
 
-fn no_store(message: &str) -> StoreError {
-    StoreError::new(
-        ErrorKind::Config,
-        message,
-        "correct `path` and `table_prefix`: the store must exist already",
-    )
+fn no_store(message: &str, remedy: &'static str) -> StoreError {
+    StoreError::new(ErrorKind::Config, message, remedy)
 }
 
 /// Never checkpoints the log.

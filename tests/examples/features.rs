@@ -68,7 +68,7 @@ fn graceful_shutdown_finishes_or_hands_back_its_jobs() {
     };
     let waiting = |jobs: usize| format!("{jobs} jobs wait for the next start");
 
-    let lines = stop(&["--work", "1"]);
+    let lines = stop(&["--work", "5"]);
     let done = videos(&lines, ": done");
     assert_eq!(videos(&lines, ": starts"), done, "a started job finishes: {lines:#?}");
     assert_eq!(lines.last(), Some(&waiting(3 - done.len())), "{lines:#?}");

@@ -68,7 +68,7 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
 
 fn without_schema() -> Error {
     Error::new(ErrorKind::Unsupported, "this store has no SQL schema to create or migrate")
-        .remedy("connect: that prepares the store")
+        .remedy("nothing to do: `dq serve`, or a program that connects, prepares this store")
 }
 
 /// What [`BackendConfig::migrate`] has done.

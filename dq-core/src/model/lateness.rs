@@ -345,13 +345,12 @@ impl LatenessStatus {
 impl fmt::Display for LatenessStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LatenessCounts { objective, in_time, late, .. } = self.counts;
-        let starts = in_time.saturating_add(late);
-        write!(
-            f,
-            "the objective is {objective}; of {starts} starts in the last hour {late} were late, \
-             and {} late jobs wait",
-            self.waiting
-        )
+        write!(f, "the objective is {objective}; ")?;
+        match in_time.saturating_add(late) {
+            0 => f.write_str("no job has started in the last hour")?,
+            starts => write!(f, "of {starts} starts in the last hour {late} were late")?,
+        }
+        write!(f, ", and {} late jobs wait", self.waiting)
     }
 }
 

@@ -212,7 +212,7 @@ impl FromStr for CatchUp {
             ("last", _) => Ok(Self::Last),
             ("none", _) => Ok(Self::None),
             (_, Some(max)) if max.get() <= Self::MAX => Ok(Self::All(max)),
-            _ => Err(Error::invalid(format!("{text:?} is not a way to catch up"))
+            _ => Err(Error::invalid(format!("{text:?} is not a value of `catch_up`"))
                 .remedy("write \"last\", \"none\", or \"all:10\" with a number up to 1000")),
         }
     }
@@ -239,7 +239,7 @@ impl FromStr for Overlap {
             "skip" => Ok(Self::Skip),
             "allow" => Ok(Self::Allow),
             "queue_one" => Ok(Self::QueueOne),
-            _ => Err(Error::invalid(format!("{text:?} is not a way to overlap"))
+            _ => Err(Error::invalid(format!("{text:?} is not a value of `overlap`"))
                 .remedy("write \"skip\", \"allow\" or \"queue_one\"")),
         }
     }

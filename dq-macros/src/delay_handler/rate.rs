@@ -35,7 +35,10 @@ fn parse(text: &str) -> Result<(u32, Duration, Option<u32>), String> {
     };
     let (jobs, per) = rate.split_once('/').ok_or("it has no '/'")?;
     let jobs = number(jobs).ok_or("it does not begin with a number")?;
-    let per = humantime::parse_duration(per.trim()).map_err(|error| error.to_string())?;
+    let per = per.trim();
+    let is_unit = per.starts_with(|first: char| first.is_ascii_alphabetic());
+    let per = humantime::parse_duration(&format!("{}{per}", if is_unit { "1" } else { "" }))
+        .map_err(|error| error.to_string())?;
     if jobs == 0 {
         return Err("no job starts; to stop a queue, pause it".to_owned());
     }

@@ -161,7 +161,7 @@ BEGIN
         -- A settlement under way does not see the newcomer, nor did this claim see its room.
         IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
             again_at := t + 10 + (t - g.seen[place]) / 2;
-        ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0) OR g.walk_at < 0
+        ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0) OR (g.parked > 0 AND g.walk_at < 0)
             OR EXISTS (SELECT FROM dq.note WHERE q = f.q AND at >= g.read_to AND grp IS NOT NULL)
         THEN
             again_at := t + 1;
@@ -238,7 +238,7 @@ BEGIN
     IF f.group_max_running IS DISTINCT FROM old_group_max AND g.parked > 0 THEN
         -- The next claims return the parked jobs.
         g.walk := '';
-        g.walk_at := 0;
+        g.walk_at := CASE WHEN g.walk_at < 0 THEN -1 ELSE 0 END;
         PERFORM dq.change_gate(g);
     END IF;
     PERFORM dq.call_worker(queue_id, 0, '');

@@ -4,7 +4,7 @@
 -- parked, a note says when a lease of a group ends, or a waiting job leaves its place, and the next claim
 -- returns the group's first parked job. So each parked job is later than as many of its group's other waiting
 -- jobs as may start. Only claims park and return jobs, under the gate's lock: they see each other's work, and a
--- settlement waits for no claim, whatever its transaction's isolation.
+-- settlement waits for a claim only while that joins the line, whatever its transaction's isolation.
 --
 -- A returned job looks like an expired lease, because claims find these from their bounds on, however
 -- early they were due. Its `losses` are one less, because none was lost.
@@ -52,20 +52,22 @@ BEGIN
     RETURN returned;
 END $$;
 
--- Goes along up to 100 groups with parked jobs, once a second, and returns as many as have room: no note tells
--- of room that another program has made. After a change of limits, each claim goes on until the walk has come to
--- the end (`walk_at` is 0). Waits for at least 50 times as long as it took: under an old snapshot, it reads
--- removed entries.
+-- Goes along up to 100 groups with parked jobs, and returns a job of each that has room: no note tells of room
+-- that another program has made. The next walk begins there at `walk_at`, in a second or later: in at least 50
+-- times as long as this one took, because under an old snapshot it reads removed entries.
 --
--- A settlement that began before the first job was parked leaves no note. So each claim also goes on (-1) until
--- none is under way, and then once to the end.
+-- A settlement that began before the first job was parked leaves no note. So walks begin sooner until none is
+-- under way; then `walk_at` is the negative time. After that, and after a change of limits, it is 0: each claim
+-- goes on, and returns up to 1,000 jobs, until the walk has come to the end.
 CREATE OR REPLACE FUNCTION dq.walk_groups(f dq.flow, g dq.gate, t bigint) RETURNS dq.gate LANGUAGE plpgsql AS $$
 DECLARE
     is_whole boolean := g.walk = '';
+    returns_all boolean := g.walk_at = 0 OR f.group_max_running IS NULL;
     begun_at bigint := dq.now_ms();
     group_name text;
     returned bigint := 0;
     ended_at bigint;
+    pause bigint;
 BEGIN
     FOR number IN 1..100 LOOP
         group_name := (SELECT min(j.grp) FROM dq.job j WHERE j.q = f.q AND j.state = -1 AND j.grp > g.walk);
@@ -74,17 +76,20 @@ BEGIN
                 g.parked := 0;
             END IF;
             g.walk := '';
-            g.walk_at := CASE WHEN g.walk_at < 0 THEN -1 ELSE 1 END;
+            g.walk_at := CASE g.walk_at WHEN 0 THEN 1 ELSE g.walk_at END;
             EXIT;
         END IF;
-        returned := returned + dq.return_first(f, group_name, 1000 - returned, t);
+        returned := returned
+            + dq.return_first(f, group_name, CASE WHEN returns_all THEN 1000 - returned ELSE 1 END, t);
         EXIT WHEN returned >= 1000;
         g.walk := group_name;
     END LOOP;
     g.parked := g.parked - returned;
-    IF g.walk_at > 0 THEN
+    IF g.walk_at <> 0 THEN
         ended_at := dq.now_ms();
-        g.walk_at := ended_at + greatest(1000, 50 * (ended_at - begun_at));
+        pause := 50 * (ended_at - begun_at);
+        g.walk_at := CASE WHEN g.walk_at < 0 THEN -(ended_at + greatest(10, pause))
+            ELSE ended_at + greatest(1000, pause) END;
     END IF;
     RETURN g;
 END $$;
@@ -96,7 +101,7 @@ CREATE OR REPLACE FUNCTION dq.read_notes(
     f dq.flow, INOUT g dq.gate, claimer text, from_expired bigint, t bigint, OUT is_called boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    walks boolean := g.parked > 0 AND g.walk_at <= t;
+    walks boolean;
     settling bigint := dq.lock_key('dq.flow', f.q);
     notes integer;
     groups text[];
@@ -104,6 +109,14 @@ DECLARE
     expired tid[];
     expired_groups text[];
 BEGIN
+    -- One expression, so that no cancelled claim keeps the lock.
+    IF g.parked > 0 AND g.walk_at < 0
+        AND (CASE WHEN pg_try_advisory_lock(settling) THEN pg_advisory_unlock(settling) END)
+    THEN
+        g.walk := '';
+        g.walk_at := 0;
+    END IF;
+    walks := g.parked > 0 AND abs(g.walk_at) <= t;
     -- Before the leases are counted: whatever ends from now on comes with a new note. A walk also reads the
     -- late ones.
     WITH read AS MATERIALIZED (
@@ -142,11 +155,6 @@ BEGIN
         END IF;
     END IF;
     IF walks THEN
-        IF g.walk_at < 0 AND pg_try_advisory_lock(settling) THEN
-            PERFORM pg_advisory_unlock(settling);
-            g.walk := '';
-            g.walk_at := 0;
-        END IF;
         g := dq.walk_groups(f, g, t);
     END IF;
 END $$;

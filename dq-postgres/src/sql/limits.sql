@@ -24,7 +24,7 @@ CREATE TABLE dq.flow (
 -- Unix microseconds. `line` has the workers that wait for room, longest first, and `seen` when each has
 -- last claimed. `parked` is the number of parked jobs, or more until a walk finds none, because nobody
 -- subtracts those that are cancelled. Claims have read the notes from before `read_to`, except for late
--- ones. `walk` and `walk_at` are where and when the next walk along the groups goes on; see `walk_groups`.
+-- ones. `walk` and `walk_at` are where and when the next walk along the groups begins; see `walk_groups`.
 --
 -- Rows are inserted only, each with the next `n`, and deleted later: claims read the newest one, so an old
 -- snapshot does not slow them down.
