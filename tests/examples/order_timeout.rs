@@ -19,24 +19,25 @@ fn timeouts_in(dir: &Path) -> u64 {
     stored_in(&dir.join("shop.db"), "ORDER_TIMEOUT")
 }
 
+/// Requests to the shop, also to `axum_postgres`.
 impl Server {
-    fn order(&self) -> i64 {
+    pub(crate) fn order(&self) -> i64 {
         let (status, order) = self.request("POST", "/orders");
         assert_eq!((status, &order["state"]), (201, &json!("unpaid")), "{order}");
         order["id"].as_i64().unwrap()
     }
 
-    fn pay(&self, id: i64) -> (u16, serde_json::Value) {
+    pub(crate) fn pay(&self, id: i64) -> (u16, serde_json::Value) {
         self.request("POST", &format!("/orders/{id}/pay"))
     }
 
-    fn state(&self, id: i64) -> String {
+    pub(crate) fn state(&self, id: i64) -> String {
         let (status, order) = self.request("GET", &format!("/orders/{id}"));
         assert_eq!((status, &order["id"]), (200, &json!(id)), "{order}");
         order["state"].as_str().unwrap().to_owned()
     }
 
-    fn wait_until_cancelled(&self, id: i64) {
+    pub(crate) fn wait_until_cancelled(&self, id: i64) {
         let start = Instant::now();
         while self.state(id) != "cancelled" {
             assert!(start.elapsed() < MAX_WAIT, "order {id} stays {}", self.state(id));

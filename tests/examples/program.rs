@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 /// Time limit for a line, a state or an exit: longer than any takes on a busy machine.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(180);
 
-/// A running example. Dropping it kills the process.
+/// A running example, or another program by its path. Dropping it kills the process.
 pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Program {
-    pub(crate) fn start(example: &str, dir: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn start(example: impl AsRef<Path>, dir: &Path, arguments: &[&str]) -> Self {
         let mut command = command(example, dir, arguments);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the example starts");
@@ -108,7 +108,7 @@ impl Drop for Program {
     }
 }
 
-pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn output(example: impl AsRef<Path>, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }
 
@@ -126,18 +126,20 @@ pub(crate) fn about<'a>(lines: &'a [String], words: &str) -> Vec<&'a str> {
     lines.iter().filter_map(|line| line.strip_prefix(words)).collect()
 }
 
-fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(path(example));
+fn command(example: impl AsRef<Path>, dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(path(example.as_ref()));
     command.current_dir(dir).args(arguments).stdin(Stdio::null());
     command.env("RUST_LOG", "error");
     command
 }
 
-/// Cargo builds tests in `target/PROFILE/deps` and examples in `target/PROFILE/examples`.
-fn path(example: &str) -> PathBuf {
+/// Cargo builds tests in `target/PROFILE/deps` and examples in `target/PROFILE/examples`. An absolute
+/// path stays as it is, apart from the suffix.
+fn path(example: &Path) -> PathBuf {
     let test = std::env::current_exe().expect("the test knows its own path");
     let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
-    let path = profile.join("examples").join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
+    let mut path = profile.join("examples").join(example);
+    path.as_mut_os_string().push(std::env::consts::EXE_SUFFIX);
     assert!(
         path.is_file(),
         "{} is not built; run `cargo build --workspace --examples`",

@@ -15,7 +15,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(example: &str, dir: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn start(example: impl AsRef<Path>, dir: &Path, arguments: &[&str]) -> Self {
         let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
         let program = Program::start(example, dir, &arguments);
         let line = program.line().expect("the example prints its address");

@@ -6,6 +6,9 @@
 //! cargo run --bin diesel_async -- postgres://localhost/shop
 //! ```
 
+use std::time::Duration;
+
+use diesel::QueryResult;
 use diesel::result::Error::RollbackTransaction;
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};
@@ -29,21 +32,23 @@ struct Order {
 async fn order_timeout(State(db): State<Db>, job: JobContext, order: Order) -> HandlerResult {
     let done = job.done_statement()?;
     let mut connection = db.get().await?;
-    connection
+    let changed = connection
         .transaction(async |tx| {
             let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
-            sql_query(cancel).bind::<BigInt, _>(order.id).execute(tx).await?;
-            sql_query(done.sql()).bind::<Text, _>(done.argument()).execute(tx).await
+            let changed = sql_query(cancel).bind::<BigInt, _>(order.id).execute(tx).await?;
+            sql_query(done.sql()).bind::<Text, _>(done.argument()).execute(tx).await?;
+            QueryResult::Ok(changed)
         })
         .await?;
-    println!("order {}: cancelled", order.id);
+    if changed == 1 {
+        println!("order {}: cancelled", order.id);
+    }
     Ok(Outcome::Done)
 }
 
 /// Creates the order and its timeout in one transaction.
-async fn create(dq: &Dq, db: &Db, id: i64, commit: bool) -> HandlerResult<()> {
-    let timeout =
-        dq.schedule::<order_timeout>(Order { id }).after(100.millis()).key(id).statement()?;
+async fn create(dq: &Dq, db: &Db, id: i64, delay: Duration, commit: bool) -> HandlerResult<()> {
+    let timeout = dq.schedule::<order_timeout>(Order { id }).after(delay).key(id).statement()?;
     let mut connection = db.get().await?;
     let result = connection
         .transaction(async |tx| {
@@ -66,8 +71,8 @@ async fn main() -> Result<(), BoxError> {
     let db = Pool::builder(AsyncDieselConnectionManager::new(&url)).build()?;
     let table = "CREATE TABLE orders (id bigint PRIMARY KEY, state text)";
     sql_query(table).execute(&mut db.get().await?).await?;
-    create(&dq, &db, 1, true).await?;
-    create(&dq, &db, 2, false).await?;
+    create(&dq, &db, 1, 100.millis(), true).await?;
+    create(&dq, &db, 2, 100.millis(), false).await?;
     let jobs = dq.queue_of::<order_timeout>()?;
     println!("{} job", jobs.stats().await?.stored());
     dq.runner().state(db).run_until(all_ended(jobs)).await?;

@@ -6,6 +6,8 @@
 //! cargo run --bin sea_orm -- postgres://localhost/shop
 //! ```
 
+use std::time::Duration;
+
 use dq::SqlStatement;
 use dq::prelude::*;
 use dq_examples::all_ended;
@@ -35,17 +37,24 @@ async fn order_timeout(
     let id = order.id;
     let cancel =
         format!("UPDATE orders SET state = 'cancelled' WHERE id = {id} AND state = 'unpaid'");
-    tx.execute_unprepared(&cancel).await?;
+    let changed = tx.execute_unprepared(&cancel).await?.rows_affected();
     tx.execute_raw(statement(&job.done_statement()?)).await?;
     tx.commit().await?;
-    println!("order {}: cancelled", order.id);
+    if changed == 1 {
+        println!("order {}: cancelled", order.id);
+    }
     Ok(Outcome::Done)
 }
 
 /// Creates the order and its timeout in one transaction.
-async fn create(dq: &Dq, db: &DatabaseConnection, id: i64, commit: bool) -> HandlerResult<()> {
-    let timeout =
-        dq.schedule::<order_timeout>(Order { id }).after(100.millis()).key(id).statement()?;
+async fn create(
+    dq: &Dq,
+    db: &DatabaseConnection,
+    id: i64,
+    delay: Duration,
+    commit: bool,
+) -> HandlerResult<()> {
+    let timeout = dq.schedule::<order_timeout>(Order { id }).after(delay).key(id).statement()?;
     let tx = db.begin().await?;
     tx.execute_unprepared(&format!("INSERT INTO orders VALUES ({}, 'unpaid')", id)).await?;
     tx.execute_raw(statement(&timeout)).await?;
@@ -63,8 +72,8 @@ async fn main() -> HandlerResult<()> {
     let dq = Dq::connect(&url).await?;
     let db = Database::connect(&url).await?;
     db.execute_unprepared("CREATE TABLE orders (id bigint PRIMARY KEY, state text)").await?;
-    create(&dq, &db, 1, true).await?;
-    create(&dq, &db, 2, false).await?;
+    create(&dq, &db, 1, 100.millis(), true).await?;
+    create(&dq, &db, 2, 100.millis(), false).await?;
     let jobs = dq.queue_of::<order_timeout>()?;
     println!("{} job", jobs.stats().await?.stored());
     dq.runner().state(db).run_until(all_ended(jobs)).await?;

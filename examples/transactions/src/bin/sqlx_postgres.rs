@@ -6,6 +6,8 @@
 //! cargo run --bin sqlx_postgres -- postgres://localhost/shop
 //! ```
 
+use std::time::Duration;
+
 use dq::prelude::*;
 use dq_examples::all_ended;
 use serde::{Deserialize, Serialize};
@@ -21,18 +23,19 @@ struct Order {
 async fn order_timeout(State(db): State<PgPool>, job: JobContext, order: Order) -> HandlerResult {
     let mut tx = db.begin().await?;
     let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
-    sqlx::query(cancel).bind(order.id).execute(&mut *tx).await?;
+    let changed = sqlx::query(cancel).bind(order.id).execute(&mut *tx).await?.rows_affected();
     let done = job.done_statement()?;
     sqlx::query(AssertSqlSafe(done.sql())).bind(done.argument()).execute(&mut *tx).await?;
     tx.commit().await?;
-    println!("order {}: cancelled", order.id);
+    if changed == 1 {
+        println!("order {}: cancelled", order.id);
+    }
     Ok(Outcome::Done)
 }
 
 /// Creates the order and its timeout in one transaction.
-async fn create(dq: &Dq, db: &PgPool, id: i64, commit: bool) -> HandlerResult<()> {
-    let timeout =
-        dq.schedule::<order_timeout>(Order { id }).after(100.millis()).key(id).statement()?;
+async fn create(dq: &Dq, db: &PgPool, id: i64, delay: Duration, commit: bool) -> HandlerResult<()> {
+    let timeout = dq.schedule::<order_timeout>(Order { id }).after(delay).key(id).statement()?;
     let mut tx = db.begin().await?;
     let insert = "INSERT INTO orders VALUES ($1, 'unpaid')";
     sqlx::query(insert).bind(id).execute(&mut *tx).await?;
@@ -51,8 +54,8 @@ async fn main() -> HandlerResult<()> {
     let dq = Dq::connect(&url).await?;
     let db = PgPool::connect(&url).await?;
     sqlx::query("CREATE TABLE orders (id bigint PRIMARY KEY, state text)").execute(&db).await?;
-    create(&dq, &db, 1, true).await?;
-    create(&dq, &db, 2, false).await?;
+    create(&dq, &db, 1, 100.millis(), true).await?;
+    create(&dq, &db, 2, 100.millis(), false).await?;
     let jobs = dq.queue_of::<order_timeout>()?;
     println!("{} job", jobs.stats().await?.stored());
     dq.runner().state(db).run_until(all_ended(jobs)).await?;

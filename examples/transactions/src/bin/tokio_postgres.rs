@@ -7,6 +7,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq::prelude::*;
 use dq_examples::all_ended;
@@ -27,18 +28,19 @@ async fn order_timeout(State(db): State<Db>, job: JobContext, order: Order) -> H
     let mut db = db.lock().await;
     let tx = db.transaction().await?;
     let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
-    tx.execute(cancel, &[&order.id]).await?;
+    let changed = tx.execute(cancel, &[&order.id]).await?;
     let done = job.done_statement()?;
     tx.execute(done.sql(), &[&done.argument()]).await?;
     tx.commit().await?;
-    println!("order {}: cancelled", order.id);
+    if changed == 1 {
+        println!("order {}: cancelled", order.id);
+    }
     Ok(Outcome::Done)
 }
 
 /// Creates the order and its timeout in one transaction.
-async fn create(dq: &Dq, db: &Db, id: i64, commit: bool) -> HandlerResult<()> {
-    let timeout =
-        dq.schedule::<order_timeout>(Order { id }).after(100.millis()).key(id).statement()?;
+async fn create(dq: &Dq, db: &Db, id: i64, delay: Duration, commit: bool) -> HandlerResult<()> {
+    let timeout = dq.schedule::<order_timeout>(Order { id }).after(delay).key(id).statement()?;
     let mut db = db.lock().await;
     let tx = db.transaction().await?;
     tx.execute("INSERT INTO orders VALUES ($1, 'unpaid')", &[&id]).await?;
@@ -59,8 +61,8 @@ async fn main() -> HandlerResult<()> {
     tokio::spawn(connection);
     client.execute("CREATE TABLE orders (id bigint PRIMARY KEY, state text)", &[]).await?;
     let db = Arc::new(Mutex::new(client));
-    create(&dq, &db, 1, true).await?;
-    create(&dq, &db, 2, false).await?;
+    create(&dq, &db, 1, 100.millis(), true).await?;
+    create(&dq, &db, 2, 100.millis(), false).await?;
     let jobs = dq.queue_of::<order_timeout>()?;
     println!("{} job", jobs.stats().await?.stored());
     dq.runner().state(db).run_until(all_ended(jobs)).await?;
