@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
 use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Rate, Target, Timestamp};
 use dq_ops::{JobFilter, parse_due, parse_duration, parse_target, parse_timestamp};
@@ -29,6 +29,7 @@ pub(crate) struct Args {
 
 /// Where the jobs are.
 #[derive(Debug, Default, ClapArgs)]
+#[command(next_help_heading = "Store and output")]
 pub(crate) struct TargetArgs {
     /// Configuration file of the store.
     #[arg(long, global = true, value_name = "FILE")]
@@ -190,7 +191,7 @@ pub(crate) enum RedisImport {
 #[cfg(any(feature = "postgres", feature = "redis"))]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
-    /// URL of the server, such as redis://localhost:6379/0.
+    /// URL of the server, such as postgres://localhost/shop or redis://localhost:6379/0.
     #[arg(long, value_name = "URL")]
     pub(crate) from: String,
     /// Import the jobs; without this, only count them.
@@ -360,7 +361,7 @@ pub(crate) struct ListArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
     /// running, ready, scheduled, dead or ended; by default all except ended.
-    #[arg(long, value_parser = word::<JobState>, value_delimiter = ',')]
+    #[arg(long, value_parser = state, value_delimiter = ',')]
     pub(crate) state: Vec<JobState>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
@@ -368,7 +369,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) contains: Option<String>,
     /// Maximum number of jobs.
-    #[arg(long, default_value_t = 100, conflicts_with = "all")]
+    #[arg(long, default_value_t = 100, conflicts_with = "all", value_parser = at_least_one)]
     pub(crate) limit: usize,
     /// List all jobs.
     #[arg(long)]
@@ -415,7 +416,7 @@ pub(crate) struct FindArgs {
     #[arg(long, value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
     /// Maximum number of jobs.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     pub(crate) limit: usize,
 }
 
@@ -442,7 +443,7 @@ pub(crate) struct MoveArgs {
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
     /// A delay such as 15m, a time such as 2027-01-31T10:00:00Z, or now.
-    #[arg(long, value_parser = by(parse_due))]
+    #[arg(long, visible_alias = "due", value_parser = by(parse_due))]
     pub(crate) to: Due,
 }
 
@@ -501,25 +502,25 @@ fn by<T>(
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(group(ArgGroup::new("change").required(true).multiple(true)))]
 pub(crate) struct LimitArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// How many jobs run at once, or "none" for no limit; without it, as before.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = max_running,
-        required_unless_present_any = ["group_max_running", "rate", "clear"]
-    )]
+    #[arg(long, value_name = "N", value_parser = max_running, group = "change")]
     pub(crate) max_running: Option<OrNone<u32>>,
     /// How many jobs of each group run at once, or "none"; without it, as before.
-    #[arg(long, value_name = "N", value_parser = max_running)]
+    #[arg(long, value_name = "N", value_parser = max_running, group = "change")]
     pub(crate) group_max_running: Option<OrNone<u32>>,
     /// How fast jobs start, such as "10/1s" or "10/1s burst 20", or "none"; without it, as before.
-    #[arg(long, value_parser = rate)]
+    #[arg(long, value_parser = rate, group = "change")]
     pub(crate) rate: Option<OrNone<Rate>>,
     /// Let the limits count again that the runners declare.
-    #[arg(long, conflicts_with_all = ["max_running", "group_max_running", "rate"])]
+    #[arg(
+        long,
+        group = "change",
+        conflicts_with_all = ["max_running", "group_max_running", "rate"]
+    )]
     pub(crate) clear: bool,
 }
 
@@ -553,6 +554,17 @@ fn queue(text: &str) -> Result<QueueName, String> {
 /// begins with two hyphens in DQ_TOKEN.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
+}
+
+fn state(text: &str) -> Result<JobState, &'static str> {
+    word(text).map_err(|_| "the states are running, ready, scheduled, dead and ended")
+}
+
+fn at_least_one(text: &str) -> Result<usize, &'static str> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1"),
+        number => number.map_err(|_| "it is not a whole number"),
+    }
 }
 
 /// Parses a value; every variant is a single word.

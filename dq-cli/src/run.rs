@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use serde_json::json;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::args::ImportCommand;
@@ -48,7 +49,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn execute(args: &Args, output: &mut Output<'_>) -> Result<()> {
     match &args.command {
         Command::Completions { shell } => commands::completions(*shell, output),
-        Command::Health => source::open_server(&args.target)?.ready(),
+        Command::Health => {
+            source::open_server(&args.target)?.ready()?;
+            output.either(&json!({ "result": "healthy" }), || "healthy\n".to_owned())
+        }
         Command::Migrate(migrate) => commands::migrate::run(&args.target, migrate, output),
         Command::Serve(serve) => serve::serve(&args.target, serve, output),
         #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -1,6 +1,7 @@
 //! `dq serve`: the dashboard and the HTTP API as a program.
 
 use std::cell::OnceCell;
+use std::io;
 use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
@@ -76,9 +77,13 @@ impl Server {
     async fn bind(token: Option<&str>, args: &ServeArgs, settings: &ServeSettings) -> Result<Self> {
         let auth = auth(token, settings)?;
         let address = args.address.as_deref().or(settings.address.as_deref()).unwrap_or(ADDRESS);
-        let refused = |error| {
+        let refused = |error: io::Error| {
+            if error.kind() == io::ErrorKind::InvalidInput {
+                let message = format!("{address:?} is not an address: {error}");
+                return Failure::usage(message, "write it like 127.0.0.1:7373");
+            }
             let message = format!("the server cannot listen on {address}: {error}");
-            Failure::new("listen", message, "choose another address by --address HOST:PORT")
+            Failure::new("listen", message, "choose another address with --address HOST:PORT")
         };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;

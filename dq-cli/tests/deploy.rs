@@ -56,7 +56,7 @@ fn a_server_tells_whether_it_is_healthy() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let server = Server::start(path, &[]);
-    assert_eq!(ok(path, &["health", "--api", &server.address]), "");
+    assert_eq!(ok(path, &["health", "--api", &server.address]), "healthy\n");
     let api = format!("{}/", server.address.trim_end_matches('/'));
     assert!(dq(path).arg("health").env("DQ_API", api).status().unwrap().success());
     let (status, error) = code(path, &["health", "--api", "http://127.0.0.1:1"]);

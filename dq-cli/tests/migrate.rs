@@ -72,7 +72,7 @@ fn other_stores_have_no_schema_to_migrate() {
         let (status, error) = code(path, line);
         assert_eq!(status, 1);
         assert!(error.contains("this store has no SQL schema"), "{error}");
-        assert!(error.contains("remedy: connect"), "{error}");
+        assert!(error.contains("remedy: nothing to do"), "{error}");
     }
     let (status, error) = code(path, &["migrate", "--api", "http://127.0.0.1:1"]);
     assert_eq!(status, 2);

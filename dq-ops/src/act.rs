@@ -125,12 +125,15 @@ impl Session {
     /// [`create_paused`](Self::create_paused) for a new one.
     ///
     /// # Errors
-    /// `NotFound` if no job, runner, schedule or configuration names the queue; `Unsupported` if
-    /// the store cannot pause queues.
+    /// `NothingToPause` if no job, runner, schedule or configuration names the queue; `Unsupported`
+    /// if the store cannot pause queues.
     pub async fn pause(&self, queue: &QueueName) -> Result<bool> {
         let pause = async {
             let handle = self.open(queue)?;
-            self.require_known(queue).await?;
+            self.require_known(queue).await.map_err(|error| match error {
+                OpsError::NotFound { queue, job: None } => OpsError::NothingToPause { queue },
+                error => error,
+            })?;
             Ok(handle.pause().await?)
         };
         self.audited("pause", queue, None, |changed| u64::from(*changed), pause).await
@@ -143,8 +146,15 @@ impl Session {
     }
 
     /// Resumes a paused queue; returns `false` if it is not paused.
+    ///
+    /// # Errors
+    /// `NotFound` if no job, runner, schedule or configuration names the queue.
     pub async fn resume(&self, queue: &QueueName) -> Result<bool> {
-        let resume = async { Ok(self.open(queue)?.resume().await?) };
+        let resume = async {
+            let handle = self.open(queue)?;
+            self.require_known(queue).await?;
+            Ok(handle.resume().await?)
+        };
         self.audited("resume", queue, None, |changed| u64::from(*changed), resume).await
     }
 

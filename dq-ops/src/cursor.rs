@@ -30,7 +30,7 @@ pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor
         Some((head, i64::from_be_bytes(*at), u128::from_be_bytes(seq.try_into().ok()?)))
     });
     let Some((head, at, seq)) = parts else {
-        return Err(Error::invalid("the cursor `after` is none").remedy(remedy).into());
+        return Err(Error::invalid("`after` is not a cursor").remedy(remedy).into());
     };
     if *head != [VERSION, listing(state, order)] {
         return Err(OpsError::conflict("the cursor `after` is one of another listing", remedy));

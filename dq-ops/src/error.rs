@@ -32,6 +32,11 @@ pub enum OpsError {
         /// The job id or key; `None` if the queue is unknown.
         job: Option<String>,
     },
+    /// There is no such queue to pause; its name may be misspelt.
+    NothingToPause {
+        /// The queue.
+        queue: QueueName,
+    },
     /// There is no such schedule.
     NoSchedule {
         /// The schedule name.
@@ -68,7 +73,9 @@ impl OpsError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Forbidden { .. } | Self::ForeignQueue { .. } => "forbidden",
-            Self::NotFound { .. } | Self::NoSchedule { .. } => "not found",
+            Self::NotFound { .. } | Self::NothingToPause { .. } | Self::NoSchedule { .. } => {
+                "not found"
+            }
             Self::Conflict { .. } => "conflict",
             Self::Store(error) => error.kind().as_str(),
         }
@@ -94,7 +101,9 @@ impl OpsError {
             Self::NotFound { queue, job: Some(job) } => {
                 format!("queue {queue} has no job {job}")
             }
-            Self::NotFound { queue, job: None } => format!("there is no queue {queue}"),
+            Self::NotFound { queue, job: None } | Self::NothingToPause { queue } => {
+                format!("there is no queue {queue}")
+            }
             Self::NoSchedule { name } => format!("there is no schedule {name}"),
             Self::Conflict { message, .. } => message.clone(),
             Self::Store(error) => error.message().to_owned(),
@@ -114,8 +123,13 @@ impl OpsError {
                     .to_owned(),
             ),
             Self::NotFound { job: None, .. } => {
-                let remedy = "check the spelling: a queue appears with its first job or runner, or if it is \
-                     paused by `dq pause --create` (`:create-paused` in the HTTP API)";
+                let remedy =
+                    "check the spelling: a queue appears with its first job or its first runner";
+                Some(remedy.to_owned())
+            }
+            Self::NothingToPause { .. } => {
+                let remedy = "check the spelling; to pause a queue before its first job and its first runner, \
+                     use `dq pause --create` (`:create-paused` in the HTTP API)";
                 Some(remedy.to_owned())
             }
             Self::NoSchedule { .. } => {

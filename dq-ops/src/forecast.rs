@@ -5,7 +5,7 @@ use std::time::Duration;
 use dq_core::{QueueForecast, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{OpsError, Result};
 use crate::format::millis;
 use crate::limits::LimitsView;
 use crate::openapi;
@@ -25,17 +25,29 @@ pub struct Forecast {
     pub counts: Vec<u64>,
 }
 
+/// The longest window of one queue's forecast.
+const MAX_WINDOW: Duration = Duration::from_secs(366 * 86_400);
+
 impl Session {
     /// Counts a queue's waiting jobs by due time, from now on.
     ///
-    /// `window` is clamped to one minute to 366 days, `steps` to 1 to 240.
+    /// `steps` is clamped to 1 to 240.
+    ///
+    /// # Errors
+    /// `Conflict` if `window` is shorter than a minute or longer than 366 days.
     pub async fn forecast(
         &self,
         queue: &QueueName,
         window: Duration,
         steps: usize,
     ) -> Result<Forecast> {
-        let window = window.clamp(Duration::from_secs(60), Duration::from_secs(366 * 86_400));
+        if !(Duration::from_secs(60)..=MAX_WINDOW).contains(&window) {
+            let window = humantime::format_duration(window);
+            return Err(OpsError::conflict(
+                format!("the window of the forecast is {window}; it must be 1min to 366days"),
+                "",
+            ));
+        }
         let steps = steps.clamp(1, 240);
         let step = Duration::from_millis(millis(window) / steps as u64);
         let from = self.now().await?;
@@ -154,11 +166,11 @@ fn hour_of(at: Timestamp) -> i64 {
 impl Session {
     /// Counts waiting jobs and schedule occurrences per queue and hour, beside the capacity.
     ///
-    /// `window` is clamped to one minute to seven days.
+    /// # Errors
+    /// `Conflict` if `window` is shorter than a minute or longer than seven days.
     pub async fn forecasts(&self, window: Duration) -> Result<Forecasts> {
-        let window = window.clamp(Duration::from_secs(60), Duration::from_secs(7 * 86_400));
         let at = self.now().await?;
-        let mut queues = self.ops.dq().forecast_all(window).await?;
+        let mut queues = self.ops.dq().forecast_all(window).await.map_err(OpsError::unfit)?;
         queues.sort_by(|a, b| a.queue.cmp(&b.queue));
         Ok(Forecasts { at, queues: queues.iter().map(QueueForecastView::new).collect() })
     }

@@ -23,7 +23,8 @@ impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
         let whole =
             number.as_i64().or_else(|| number.as_f64().filter(is_whole).map(|float| float as i64));
         let value = whole.and_then(|whole| T::try_from(whole).ok());
-        let refused = || D::Error::custom(format_args!("{number} is no whole number of the range"));
+        let refused =
+            || D::Error::custom(format_args!("{number} is not a whole number in the range"));
         value.map(Self).ok_or_else(refused)
     }
 }

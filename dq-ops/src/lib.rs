@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! Page sizes, and windows and steps of forecasts, are clamped so that the store can answer
-//! quickly. Simulations and backfills out of range are rejected. The [audit](Session::audit)
+//! Page sizes, and the steps of forecasts, are clamped so that the store can answer quickly.
+//! Forecasts, simulations and backfills out of range are rejected. The [audit](Session::audit)
 //! records every write.
 
 mod act;

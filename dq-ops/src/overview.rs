@@ -117,7 +117,7 @@ impl QueueSummary {
             next_due: stats.next_due,
             oldest_ready_ms: oldest.map_or(0, millis),
             runners: served.map(|served| served.runners),
-            free_slots: served.map(|served| served.free_slots),
+            free_slots: served.map(|served| served.free_slots(stats.running)),
             lateness: served.and_then(|served| Quantiles::of(&served.lateness)),
             run_time: served.and_then(|served| Quantiles::of(&served.run_time)),
             objective: objectives
@@ -135,8 +135,22 @@ impl QueueSummary {
 struct Served {
     runners: u64,
     free_slots: u64,
+    slots: u64,
+    /// Whether uncounted runners may serve the queue.
+    incomplete: bool,
     lateness: Histogram,
     run_time: Histogram,
+}
+
+impl Served {
+    /// Returns the announced free slots, without those that the store's running jobs take:
+    /// announcements are some seconds old.
+    fn free_slots(&self, running: u64) -> u64 {
+        match self.incomplete {
+            true => self.free_slots,
+            false => self.free_slots.min(self.slots.saturating_sub(running)),
+        }
+    }
 }
 
 fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
@@ -147,9 +161,17 @@ fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
             served.runners += 1;
             let free = info.free_slots(&queue.queue).unwrap_or_default();
             served.free_slots = served.free_slots.saturating_add(free);
+            let slots = queue.concurrency.min(info.concurrency);
+            served.slots = served.slots.saturating_add(slots);
             served.lateness.merge(&queue.lateness);
             served.run_time.merge(&queue.run_time);
         }
+    }
+    let leaves_out = |runner: &RegisteredRunner| {
+        runner.info.as_ref().map_or(true, |info| info.omitted_queues > 0)
+    };
+    if runners.iter().any(leaves_out) {
+        queues.values_mut().for_each(|served| served.incomplete = true);
     }
     queues
 }

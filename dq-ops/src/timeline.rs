@@ -5,7 +5,7 @@ use dq_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{OpsError, Result};
 use crate::format::millis;
 use crate::jobs::JobSummary;
 use crate::ops::Session;
@@ -172,7 +172,14 @@ impl Session {
     /// # Errors
     /// `NotFound`; `Unsupported` if the store cannot read single jobs; `Unavailable`.
     pub async fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline> {
-        let view = self.view(queue, target).await?;
+        let view = match self.view(queue, target).await {
+            Err(error @ OpsError::NotFound { .. }) => {
+                // A misspelt queue has no jobs either.
+                self.require_known(queue).await?;
+                return Err(error);
+            }
+            view => view?,
+        };
         let facts = self.facts(queue).await?;
         let at = self.now().await?;
         let mut job = self.summary(&view);
@@ -206,7 +213,14 @@ impl Session {
             Some(runners) if !queue.is_reserved() => LatenessFacts::announced(queue, &runners),
             _ => LatenessFacts::default(),
         };
-        Ok(LatenessFacts { paused: stats.paused, limit: stats.limit(), ..facts })
+        // Announcements are some seconds old, and the store knows which jobs run now. Runners that are
+        // not counted may run some of them.
+        let unused = facts.slots.saturating_sub(stats.running);
+        let free_slots = match facts.incomplete {
+            true => facts.free_slots,
+            false => facts.free_slots.map(|free| free.min(unused)),
+        };
+        Ok(LatenessFacts { paused: stats.paused, limit: stats.limit(), free_slots, ..facts })
     }
 }
 

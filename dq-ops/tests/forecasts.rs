@@ -7,15 +7,19 @@ use serde_json::{Value, json};
 use crate::fixture::Fixture;
 
 #[tokio::test]
-async fn a_forecast_of_one_queue_clamps_its_window_and_its_steps() {
+async fn a_forecast_of_one_queue_refuses_a_window_out_of_range_and_clamps_its_steps() {
     let fixture = Fixture::new().await;
     fixture.schedule("a", Due::After(90.seconds())).await;
     let session = fixture.session(Role::Viewer);
 
     let forecast = session.forecast(&fixture.queue, 2.minutes(), 2).await.unwrap();
     assert_eq!(forecast.counts, [0, 1]);
-    let longest = session.forecast(&fixture.queue, Duration::MAX, usize::MAX).await.unwrap();
+    let longest = session.forecast(&fixture.queue, 366.days(), usize::MAX).await.unwrap();
     assert_eq!((longest.counts.len(), longest.step_ms * 240), (240, 366 * 86_400_000));
+    for window in [59.seconds(), 367.days(), Duration::MAX] {
+        let refused = session.forecast(&fixture.queue, window, 2).await.unwrap_err();
+        assert!(refused.message().ends_with("it must be 1min to 366days"), "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -33,9 +37,12 @@ async fn a_forecast_of_all_queues_has_the_hours_of_the_clock_for_seven_days_at_m
     let first: Vec<_> = mail.hours.iter().take(4).map(|hour| hour.due).collect();
     assert_eq!(first, [1, 2, 1, 0]);
 
-    let week = session.forecasts(400.days()).await.unwrap();
+    let week = session.forecasts(7.days()).await.unwrap();
     assert_eq!((week.queues[0].due(), week.queues[0].hours.len()), (5, 7 * 24 + 1));
-    assert!(session.forecasts(Duration::ZERO).await.is_ok());
+    for window in [59.seconds(), 8.days()] {
+        let refused = session.forecasts(window).await.unwrap_err();
+        assert!(refused.message().ends_with("it must be 1min to 7days"), "{refused}");
+    }
 }
 
 fn request(fields: Value) -> SimulationRequest {

@@ -96,7 +96,7 @@ fn unauthenticated(auth: &Auth, headers: &HeaderMap) -> Response {
     let problem = Problem::new(
         StatusCode::UNAUTHORIZED,
         "unauthenticated",
-        "the request does not say who makes it, or with a wrong password or token",
+        "the request has no password or token, or a wrong one",
     );
     if !auth.asks() {
         return problem.into_response();

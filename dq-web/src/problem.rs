@@ -65,7 +65,9 @@ impl Problem {
 fn status_of(error: &OpsError) -> StatusCode {
     let store_kind = match error {
         OpsError::Forbidden { .. } | OpsError::ForeignQueue { .. } => return StatusCode::FORBIDDEN,
-        OpsError::NotFound { .. } | OpsError::NoSchedule { .. } => return StatusCode::NOT_FOUND,
+        OpsError::NotFound { .. }
+        | OpsError::NothingToPause { .. }
+        | OpsError::NoSchedule { .. } => return StatusCode::NOT_FOUND,
         OpsError::Conflict { .. } => return StatusCode::CONFLICT,
         _ => error.store_kind(),
     };

@@ -71,6 +71,10 @@ impl Comparison<'_> {
                     .push(format!("{place}: the parameter {} is required", parameter["name"]));
             }
         }
+        let requires = |operation: &Value| operation["requestBody"]["required"] == json!(true);
+        if requires(new) && !requires(old) {
+            self.breaks.push(format!("{place} requires a body"));
+        }
         self.content(place, &old["requestBody"], &new["requestBody"], Side::Request);
         for (status, response) in entries(&old["responses"]) {
             let place = format!("{place}, {status}");
@@ -93,7 +97,7 @@ impl Comparison<'_> {
     fn schema(&mut self, place: &str, old: &Value, new: &Value, side: Side) {
         let place = match old["$ref"].as_str() {
             // A schema may contain itself.
-            Some(name) if !self.compared.insert(format!("{name} {}", side as u8)) => return,
+            Some(name) if !self.compared.insert(format!("{name} {new} {}", side as u8)) => return,
             Some(name) => name.rsplit('/').next().unwrap(),
             None => place,
         };
@@ -106,6 +110,13 @@ impl Comparison<'_> {
         for value in items(&old["enum"]).filter(|value| !items(&new["enum"]).any(|it| it == *value))
         {
             self.breaks.push(format!("{place}: no {value}"));
+        }
+        let is_narrower =
+            |it: &str| old[it].is_null() && !new[it].is_null() && new[it] != json!(true);
+        for keyword in ["enum", "const", "additionalProperties"] {
+            if side == Side::Request && is_narrower(keyword) {
+                self.breaks.push(format!("{place} allows only {}", new[keyword]));
+            }
         }
         let (of_old, of_new) = (&old["required"], &new["required"]);
         let (all, allowed) =
@@ -146,6 +157,9 @@ async fn a_client_of_0_1_misses_nothing() {
     let old = serde_json::from_str(OF_0_1).unwrap();
     let new = Fixture::start("").await.get(VIEWER, "/openapi.json").await.json();
     assert_eq!(breaks(&old, &new), [""; 0]);
+    if env!("CARGO_PKG_VERSION") == "0.1.0" {
+        assert_eq!(breaks(&new, &old), [""; 0], "the file lacks something of 0.1");
+    }
 }
 
 #[test]
@@ -161,9 +175,19 @@ fn each_kind_of_break_is_found() {
         ("/components/schemas/JobSummary/required", json!([])),
         ("/components/schemas/JobState/enum/0", json!("other")),
         ("/components/schemas/JobId/type", json!("integer")),
+        ("/components/schemas/JobKey/enum", json!(["order-1"])),
+        (
+            "/paths/~1v1~1runners/get/responses/default/content/application~1problem+json/schema/$ref",
+            json!("#/components/schemas/JobId"),
+        ),
+        ("/paths/~1v1~1queues~1{queue}:pause/post/requestBody", json!({ "required": true })),
     ] {
         let mut new = old.clone();
-        *new.pointer_mut(place).unwrap() = changed;
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        match new.pointer_mut(parent).unwrap() {
+            Value::Array(items) => items[name.parse::<usize>().unwrap()] = changed,
+            object => object[name.replace("~1", "/")] = changed,
+        }
         assert_ne!(breaks(&old, &new), [""; 0], "{place}");
     }
 }

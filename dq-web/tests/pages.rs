@@ -110,7 +110,10 @@ async fn of_two_hundred_queues_the_problems_come_first_and_the_rest_is_found_and
     let table = body(&overview);
     assert_order(&table, &["TENANT_170_MAIL", &long, "TENANT_150_MAIL", "TENANT_000_MAIL"]);
     assert!(overview.contains("with problems"), "{overview}");
-    assert!(overview.contains("Due in the next 24 hours"), "a chart of all queues: {overview}");
+    assert!(
+        overview.contains("Scheduled jobs due in 24 hours"),
+        "a chart of all queues: {overview}"
+    );
     assert_eq!(table.matches("<th scope=\"row\">").count(), 50);
     assert_eq!(body(&page(&fixture, "/?all=1").await).matches("<th scope=\"row\">").count(), 200);
     let found = body(&page(&fixture, "/?find=tenant_19").await);

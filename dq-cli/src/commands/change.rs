@@ -1,6 +1,6 @@
 //! `dq jobs cancel`, `move`, `run`, `replay` and `rm`: one job, or all matching jobs.
 
-use dq_core::{Target, Timestamp};
+use dq_core::{Due, Target, Timestamp};
 use dq_ops::{BulkAction, JobFilter};
 use serde_json::{Value, json};
 
@@ -9,6 +9,9 @@ use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
 use crate::source::Source;
 use crate::text;
+
+/// What `dq jobs run` does, in place of a participle.
+const DUE_NOW: &str = "made due now";
 
 enum Selection<'a> {
     One(&'a Target),
@@ -44,6 +47,7 @@ pub(super) fn change(
 ) -> Result<()> {
     let done = match action {
         BulkAction::Cancel => "cancelled",
+        BulkAction::Reschedule(due) if due == Due::NOW => DUE_NOW,
         BulkAction::Replay => "replayed",
         BulkAction::Remove => "removed",
         _ => "moved",
@@ -68,11 +72,15 @@ fn one(
         Target::Id(id) => id.to_string(),
         Target::Key(key) => format!("key:{key}"),
     };
-    let mut value = json!({ "queue": args.queue, "job": name, "result": done });
+    let mut value = json!({ "queue": args.queue, "job": name, "result": if done == DUE_NOW { "moved" } else { done } });
     if let Some(due) = due {
         value["due"] = Value::from(due.to_string());
     }
     output.either(&value, || {
+        if done == DUE_NOW {
+            let (queue, name) = (text::clean(args.queue.as_str()), text::clean(&name));
+            return format!("{queue}/{name} is due now\n");
+        }
         let due = due.map(|due| format!(", due {due}")).unwrap_or_default();
         format!("{done} {}/{}{due}\n", text::clean(args.queue.as_str()), text::clean(&name))
     })
@@ -112,8 +120,14 @@ fn many(
     let report = output.during(&what, || source.bulk(&args.queue, action, filter, expected))?;
     let value =
         json!({ "queue": args.queue, "action": action.as_str(), "changed": report.changed });
-    output
-        .either(&value, || format!("{done} {} of {queue}\n", text::count(report.changed, "job")))?;
+    output.either(&value, || {
+        let jobs = text::count(report.changed, "job");
+        match (done, report.changed) {
+            (DUE_NOW, 1) => format!("{jobs} of {queue} is due now\n"),
+            (DUE_NOW, _) => format!("{jobs} of {queue} are due now\n"),
+            _ => format!("{done} {jobs} of {queue}\n"),
+        }
+    })?;
     let left = count.matching.saturating_sub(report.changed);
     if left > 0 {
         let why = match action {

@@ -52,8 +52,8 @@ pub(super) fn forecast(
                 ">DUE",
                 ">PEAK",
                 "PEAK AT",
-                "DONE BY",
-                ">CAN DO/MIN",
+                "DRAINED",
+                ">CAPACITY/MIN",
             ]);
             output.text(&table.rows(&forecasts.queues.iter().map(row).collect::<Vec<_>>()))
         }
@@ -63,7 +63,7 @@ pub(super) fn forecast(
 fn row(queue: &QueueForecastView) -> Vec<String> {
     let peak = queue.peak;
     let at = |at: Option<dq_core::Timestamp>| at.map_or(String::new(), |at| at.to_string());
-    let done_by = match queue.paused {
+    let drained = match queue.paused {
         true => "paused".to_owned(),
         false => at(peak.map_or(queue.overdue_drained_by, |peak| peak.drained_by)),
     };
@@ -73,7 +73,7 @@ fn row(queue: &QueueForecastView) -> Vec<String> {
         queue.due().to_string(),
         peak.map_or(0, |peak| peak.due).to_string(),
         at(peak.map(|peak| peak.from)),
-        done_by,
+        drained,
         queue.capacity_per_minute.map_or("?".to_owned(), |jobs| format!("{jobs:.1}")),
     ]
 }

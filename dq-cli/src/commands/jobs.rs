@@ -122,7 +122,7 @@ pub(super) fn list(args: &ListArgs, source: &Source, output: &mut Output<'_>) ->
     listing.print_rows()?;
     let (listed, output) = (listing.listed, listing.output);
     if has_more {
-        output.note("there are more jobs: give --limit or --all");
+        output.note("there are more jobs: raise --limit, or give --all");
     } else if listed == 0 && !output.is_json() {
         output.note("no job matches");
     }

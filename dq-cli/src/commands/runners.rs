@@ -65,7 +65,7 @@ pub(super) fn check(source: &Source, output: &mut Output<'_>) -> Result<()> {
         })?;
     }
     if findings.is_empty() && !output.is_json() {
-        output.text("nothing to change\n")?;
+        output.text("no problem found\n")?;
     }
     match findings.iter().any(|finding| finding.severity == "error") {
         true => Err(Failure::Reported(FAILED)),

@@ -77,7 +77,11 @@ fn list(source: &Source, output: &mut Output<'_>) -> Result<()> {
             text::clean(&schedule.name),
             text::clean(schedule.queue.as_str()),
             text::clean(&times(schedule)),
-            schedule.next_due.to_string(),
+            if schedule.paused || schedule.stopped {
+                "–".to_owned()
+            } else {
+                schedule.next_due.to_string()
+            },
             state(schedule).to_owned(),
         ]
     };

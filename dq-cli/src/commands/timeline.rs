@@ -130,8 +130,12 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
             // A runner that is not announced for this queue may serve it.
             0 if presence.incomplete => {}
             0 => parts.push("no runner listens".to_owned()),
-            1 => parts.push(format!("1 runner listens, {free} of {slots} slots free")),
-            _ => parts.push(format!("{runners} runners listen, {free} of {slots} slots free")),
+            1 => parts.push("1 runner listens".to_owned()),
+            _ => parts.push(format!("{runners} runners listen")),
+        }
+        // A job that runs or is dead waits for no slot.
+        if runners > 0 && !matches!(reason, WaitReason::Running { .. } | WaitReason::Dead) {
+            parts.push(format!("{free} of {slots} slots free"));
         }
     }
     match parts.split_first() {

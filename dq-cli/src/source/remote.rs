@@ -161,7 +161,7 @@ impl Remote {
             None => (
                 "asks for a token",
                 "give the one that `dq serve` has printed, or that its configuration has, in DQ_TOKEN \
-                 or by --token",
+                 or with --token",
             ),
             Some(_) => (
                 "does not take this token",

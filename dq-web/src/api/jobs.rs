@@ -47,7 +47,7 @@ pub(crate) struct ListParams {
     #[param(value_type = Option<openapi::Cursor>)]
     after: Option<String>,
     /// Maximum number of jobs per page: 50 by default; clamped to 1 to 500.
-    limit: Option<usize>,
+    limit: Option<u32>,
     /// The order, `asc` (the default) or `desc`: by due time; running jobs by lease end, dead jobs
     /// by time of death, ended jobs by end time.
     #[param(value_type = Option<openapi::Order>)]
@@ -64,7 +64,7 @@ impl ListParams {
         query.filter.error = self.error;
         query.contains = self.contains;
         query.after = self.after;
-        query.limit = self.limit.unwrap_or(query.limit);
+        query.limit = self.limit.map_or(query.limit, |limit| limit as usize);
         query.descending = match self.order.as_deref() {
             None | Some("asc") => false,
             Some("desc") => true,

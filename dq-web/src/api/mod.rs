@@ -2,7 +2,7 @@
 
 mod address;
 mod bulk;
-mod input;
+pub(crate) mod input;
 mod jobs;
 mod lease;
 mod openapi;

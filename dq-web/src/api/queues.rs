@@ -177,11 +177,11 @@ pub(crate) async fn dead(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastParams {
-    /// How far to look ahead: `24h` by default; clamped to one minute to 366 days.
+    /// How far to look ahead: `24h` by default; one minute to 366 days.
     #[param(value_type = Option<openapi::Duration>)]
     window: Option<String>,
     /// The number of steps: 24 by default; clamped to 1 to 240.
-    steps: Option<usize>,
+    steps: Option<u32>,
 }
 
 /// How many of a queue's jobs will be due, by time.
@@ -195,7 +195,9 @@ pub(crate) async fn forecast(
 ) -> Result<Json<Forecast>> {
     let window = window_of(params.window.as_deref())?;
     let queue = queue_of(&queue)?;
-    Ok(Json(session.forecast(&queue, window, params.steps.unwrap_or(24)).await?))
+    Ok(Json(
+        session.forecast(&queue, window, params.steps.map_or(24, |steps| steps as usize)).await?,
+    ))
 }
 
 /// The query of the forecast of all queues.
@@ -203,7 +205,7 @@ pub(crate) async fn forecast(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastsParams {
-    /// How far to look ahead: `24h` by default; clamped to one minute to seven days.
+    /// How far to look ahead: `24h` by default; one minute to seven days.
     #[param(value_type = Option<openapi::Duration>)]
     window: Option<String>,
 }
@@ -263,7 +265,7 @@ pub(crate) async fn check(
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditParams {
     /// Maximum number of entries: 100 by default; clamped to 1 to 1,000.
-    limit: Option<usize>,
+    limit: Option<u32>,
 }
 
 /// This process's last writes, latest first. Needs the role admin.
@@ -273,7 +275,7 @@ pub(crate) async fn audit(
     Extension(session): Extension<Session>,
     Params(params): Params<AuditParams>,
 ) -> Result<Json<Vec<AuditEntry>>> {
-    Ok(Json(session.audit(params.limit.unwrap_or(100))?))
+    Ok(Json(session.audit(params.limit.map_or(100, |limit| limit as usize))?))
 }
 
 /// Server-sent `overview` events: the overview without `at` and `oldest_ready_ms`, first the

@@ -29,7 +29,7 @@ pub(crate) async fn list(
 #[into_params(parameter_in = Query)]
 pub(crate) struct NextParams {
     /// How many next occurrences to return: 5 by default; clamped to 100.
-    next: Option<usize>,
+    next: Option<u32>,
 }
 
 /// One schedule with its next occurrences. The payload needs the role reader.
@@ -42,7 +42,7 @@ pub(crate) async fn get(
     Params(params): Params<NextParams>,
 ) -> Result<Json<ScheduleDetail>> {
     let name = parse_schedule(&schedule)?;
-    Ok(Json(session.recurring(&name, params.next.unwrap_or(5)).await?))
+    Ok(Json(session.recurring(&name, params.next.map_or(5, |next| next as usize)).await?))
 }
 
 /// Stores a schedule, or replaces it.

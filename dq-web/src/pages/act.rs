@@ -12,7 +12,22 @@ use super::bulk::action_of;
 use super::chrome::{PageRequest, problem_page};
 use super::limits;
 use super::schedules;
+use crate::api::input::unknown_action;
 use crate::problem::Problem;
+
+/// Actions on a queue or one job.
+const ACTIONS: [&str; 10] = [
+    "pause",
+    "resume",
+    "limit",
+    "unlimit",
+    "purge",
+    "cancel",
+    "run",
+    "replay",
+    "remove",
+    "reschedule",
+];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -119,7 +134,7 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
             let due = parse_due(fields.due.as_deref().unwrap_or_default())?;
             session.reschedule(&queue, &job()?, due).await.map(|_| "reschedule")?
         }
-        _ => return Err(Problem::bad_request("there is no such action")),
+        other => return Err(unknown_action(other, &ACTIONS)),
     })
 }
 

@@ -8,7 +8,8 @@ use dq_ops::{BulkAction, BulkCount, parse_due};
 
 use super::chrome::{Chrome, PageRequest, render};
 use super::jobs::filter_of;
-use crate::problem::{Problem, Result};
+use crate::api::input::unknown_action;
+use crate::problem::Result;
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
@@ -44,7 +45,7 @@ pub(super) fn action_of(name: &str, due: Option<&str>) -> Result<BulkAction> {
         "replay" => BulkAction::Replay,
         "remove" => BulkAction::Remove,
         "reschedule" => BulkAction::Reschedule(due.map_or(Ok(Due::NOW), parse_due)?),
-        _ => return Err(Problem::bad_request("there is no such action")),
+        _ => return Err(unknown_action(name, &["cancel", "replay", "remove", "reschedule"])),
     })
 }
 

@@ -106,7 +106,11 @@ impl Chrome {
     }
 
     pub(super) fn skew(&self, millis: &i64) -> String {
-        let sign = if *millis < 0 { "−" } else { "+" };
+        let sign = match *millis {
+            0 => "",
+            ..0 => "−",
+            _ => "+",
+        };
         format!("{sign}{}", self.duration(&millis.unsigned_abs()))
     }
 

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dq_core::{JobState, QueueName, Target};
-use dq_ops::{EventKind, JobSummary, Presence, Timeline, TimelineEvent, WaitReason, parse_target};
+use dq_ops::{EventKind, JobSummary, Timeline, TimelineEvent, WaitReason, parse_target};
 
 use super::chrome::{Chrome, PageRequest, render};
 use super::format::{When, number, size};
@@ -150,21 +150,27 @@ fn now(c: &Chrome, timeline: &Timeline) -> Option<Now> {
         WaitReason::Dead => ("dead", t.wait_dead.to_owned()),
         _ => ("ready", t.wait_unknown.to_owned()),
     };
-    Some(Now { class, text, presence: presence(c, &timeline.presence) })
+    Some(Now { class, text, presence: presence(c, timeline) })
 }
 
-fn presence(c: &Chrome, presence: &Presence) -> String {
-    let t = c.t;
+fn presence(c: &Chrome, timeline: &Timeline) -> String {
+    let (t, presence) = (c.t, &timeline.presence);
     let mut parts = Vec::new();
     if presence.paused {
         parts.push(t.paused.to_owned());
     }
     if let Some(runners) = presence.runners {
-        let listen = if runners == 1 { t.listens } else { t.listen };
-        parts.push(format!("{} {listen}", number(runners)));
+        parts.push(match runners {
+            0 => t.listens_none.to_owned(),
+            1 => format!("1 {}", t.listens),
+            _ => format!("{} {}", number(runners), t.listen),
+        });
     }
+    // A job that runs or is dead waits for no slot.
+    let waits = !matches!(timeline.now, Some(WaitReason::Running { .. } | WaitReason::Dead));
     if let (Some(free), Some(slots)) = (presence.free_slots, presence.slots)
         && slots > 0
+        && waits
     {
         parts.push(format!("{} {} {} {}", number(free), t.max, number(slots), t.of_slots));
     }

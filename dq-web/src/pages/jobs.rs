@@ -130,7 +130,13 @@ impl<'a> Asked<'a> {
         let queue = request.param("queue").map(QueueName::new).transpose()?;
         let state_named = |name: &str| {
             let found = STATES.into_iter().find(|state| state.to_string() == name);
-            found.ok_or_else(|| Problem::bad_request("there is no such state"))
+            found.ok_or_else(|| {
+                let name: String = name.chars().take(32).collect();
+                Problem::bad_request(format!("there is no state {name:?}")).remedy(format!(
+                    "the states are {}",
+                    STATES.map(|it| it.to_string()).join(", ")
+                ))
+            })
         };
         let state = request.param("state").map(state_named).transpose()?;
         let after = request.param("after");

@@ -11,7 +11,7 @@ use super::chart::{Chart, Rect, bars, shares};
 use super::chrome::{Chrome, PageRequest, render};
 use super::format::{number, rate};
 use super::past::PastCharts;
-use super::queue_table::{QueueTable, is_late, waits_long};
+use super::queue_table::{QueueTable, has_no_runner, is_late, waits_long};
 use crate::app::{App, DayAhead};
 use crate::problem::Result;
 

@@ -20,7 +20,7 @@ const MAX_ROWS: usize = 50;
 pub(super) struct QueueTable {
     /// The count of all queues.
     pub(super) number: String,
-    /// Queues with a problem.
+    /// Queues with a badge that tells of a problem.
     pub(super) troubled: usize,
     pub(super) find: String,
     /// Page parameters that the filter keeps.
@@ -47,7 +47,7 @@ impl QueueTable {
         let find = request.param("find").unwrap_or_default();
         let wanted = find.trim().to_lowercase();
         let count = all.len();
-        let troubled = all.iter().filter(|queue| Trouble::of(queue) != Trouble::None).count();
+        let troubled = all.iter().filter(|queue| has_badge(c, queue)).count();
         let mut rows = all;
         rows.retain(|queue| queue.queue.as_str().to_lowercase().contains(&wanted));
         let by = request.param("sort").unwrap_or_default();
@@ -110,7 +110,7 @@ enum Trouble {
 impl Trouble {
     fn of(queue: &QueueSummary) -> Self {
         let missed = queue.objective.as_ref().is_some_and(|objective| objective.missed);
-        if queue.runners == Some(0) && queue.ready > 0 {
+        if has_no_runner(queue) {
             Self::NoRunner
         } else if missed || is_late(queue) || (waits_long(queue) && !queue.paused) {
             Self::Late
@@ -122,6 +122,20 @@ impl Trouble {
             Self::None
         }
     }
+}
+
+/// Whether jobs are due that no runner serves.
+pub(super) fn has_no_runner(queue: &QueueSummary) -> bool {
+    queue.runners == Some(0) && queue.ready > 0
+}
+
+/// Whether the row shows a badge that tells of a problem; "paused" does if jobs wait.
+fn has_badge(c: &Chrome, queue: &QueueSummary) -> bool {
+    (queue.paused && queue.scheduled + queue.ready > 0)
+        || c.throttled(queue)
+        || has_no_runner(queue)
+        || c.missed(queue).is_some()
+        || waits_long(queue)
 }
 
 pub(super) fn is_late(queue: &QueueSummary) -> bool {

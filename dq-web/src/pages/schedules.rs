@@ -9,7 +9,8 @@ use dq_ops::{ScheduleDetail, ScheduleSummary, Session, parse_timestamp};
 use super::chrome::{Chrome, PageRequest, render};
 use super::format::second;
 use super::job::Payload;
-use crate::problem::{Problem, Result};
+use crate::api::input::unknown_action;
+use crate::problem::Result;
 
 /// Occurrences on a schedule's page.
 const NEXT: usize = 10;
@@ -126,6 +127,9 @@ pub(super) async fn change(
             }
         }
         "remove" => session.remove_schedule(name).await.map(|()| "schedule-remove")?,
-        _ => return Err(Problem::bad_request("there is no such action")),
+        _ => {
+            let known = ["pause", "resume", "skip", "run", "backfill", "remove"];
+            return Err(unknown_action(action, &known));
+        }
     })
 }

@@ -70,7 +70,7 @@ texts! {
     ago_before: "", "";
     attempts: "Failed attempts", "失败次数";
     audit: "Audit", "审计";
-    audit_note: "The last 100 writes of this process since it started. The log keeps all of them.", "本进程启动以来最近 100 次写操作；完整记录见日志。";
+    audit_note: "The last 100 writes of this process since it started. The process's log output has all of them (target dq::audit).", "本进程启动以来最近 100 次写操作；进程的日志输出（target dq::audit）包含全部。";
     back: "Back", "返回";
     cancel: "Cancel", "取消";
     cancel_all: "Cancel all that match…", "取消全部匹配…";
@@ -106,13 +106,13 @@ texts! {
     done_reschedule: "The job has a new due time.", "已更改到期时间。";
     done_run: "The job is due now.", "任务已立即到期。";
     done_replay: "The job is due now, with all of its attempts.", "任务已重放。";
-    done_remove: "The job is deleted.", "任务已删除。";
+    done_remove: "The job is removed.", "任务已移除。";
     done_pause: "The queue is paused.", "队列已暂停。";
     done_resume: "The queue runs again.", "队列已恢复。";
     done_purge: "The queue is empty, except for running jobs.", "队列已清空（运行中的任务除外）。";
     done_bulk: "Done. Jobs that could not change stay as they were, such as a dead job whose key a live job has.", "已完成。无法更改的任务保持原样，例如其键已被其他任务占用的死信。";
     due: "Due", "到期";
-    due_from_now: "Due in the next 24 hours", "未来 24 小时到期";
+    due_from_now: "Scheduled jobs due in 24 hours", "24 小时内到期的已安排任务";
     duration: "Run time", "运行时间";
     empty_ended: "No ended job is remembered. How many the store remembers is the setting “history” of the queue.", "没有已结束任务的记录。记录多少由队列的 history 设置决定。";
     empty_all: "Nothing waits, runs or is dead.", "没有等待、运行中或死信任务。";
@@ -158,6 +158,7 @@ texts! {
     last_minutes: "last five minutes", "最近五分钟";
     listen: "runners listen", "个执行器在监听";
     listens: "runner listens", "个执行器在监听";
+    listens_none: "no runner listens", "没有执行器在监听";
     live: "live", "实时";
     matching: "jobs match", "个任务匹配";
     matching_one: "job matches", "个任务匹配";
@@ -191,8 +192,8 @@ texts! {
     ready: "Ready", "就绪";
     reason: "Reason", "原因";
     remedy: "What to do", "解决办法";
-    remove: "Delete", "删除";
-    remove_all: "Delete all that match…", "删除全部匹配…";
+    remove: "Remove", "移除";
+    remove_all: "Remove all that match…", "移除全部匹配…";
     replay: "Replay", "重放";
     replay_all: "Replay all that match…", "重放全部匹配…";
     resume: "Resume", "恢复";
@@ -248,7 +249,7 @@ texts! {
     backfill_do: "Run them now", "立即补运行";
     backfill_note: "Schedules past occurrences, all due now, at most 1,000. An occurrence whose job the store still remembers does not run again.", "将过去某段时间内的各次运行立即安排，最多 1,000 次；存储仍记得的不会再次运行。";
     backfill_until: "Until", "不晚于";
-    capacity: "Runners can do per minute", "执行器每分钟可处理";
+    capacity: "Capacity per minute", "每分钟处理能力";
     catch_up: "Missed occurrences", "错过的运行";
     catch_up_all: "run, at most", "补运行，最多次数";
     catch_up_last: "the last one runs", "补运行最后一次";
@@ -267,11 +268,11 @@ texts! {
     done_schedule_kept: "Nothing is scheduled: a job of this schedule waits or runs.", "未安排：该计划已有任务在等待或运行。";
     done_schedule_no_backfill: "That time has no occurrence to run.", "这段时间内没有需要补运行的。";
     done_schedule_pause: "The schedule is paused.", "计划已暂停。";
-    done_schedule_remove: "The schedule is deleted.", "计划已删除。";
+    done_schedule_remove: "The schedule is removed.", "计划已移除。";
     done_schedule_resume: "The schedule goes on with its next occurrence.", "计划已恢复，从下一次开始。";
     done_schedule_run: "A job of the schedule is due now.", "该计划的一个任务已立即到期。";
     done_schedule_skip: "The next occurrence is left out.", "已跳过下一次。";
-    drained: "Done by", "处理完";
+    drained: "Drained", "处理完";
     empty_forecast: "No job is due in this time.", "这段时间内没有任务到期。";
     empty_schedules: "There is no schedule. A program declares one with a handler, or in its configuration.", "还没有计划；程序可在处理器或配置中声明。";
     every: "every", "每";
@@ -279,6 +280,7 @@ texts! {
     forecast_note: "Waiting jobs and occurrences of schedules by the hour in which they are due, in UTC.", "按到期小时（UTC）统计的等待任务和计划的各次运行。";
     hidden_payload: "Your role does not show payloads.", "您的角色无权查看载荷。";
     jitter: "Spread over", "分散于";
+    jobs_at_once: "Jobs at once", "同时运行的任务数";
     left_over: "left over", "未处理";
     made_by_call: "made by a call", "由调用创建";
     next_times: "Next times", "接下来的时间";
@@ -294,12 +296,12 @@ texts! {
     overlap_skip: "skipped while an earlier job is live", "前一任务未结束则跳过";
     peak: "Busiest minute", "最忙的一分钟";
     refused: "The change was refused", "更改被拒绝";
-    remove_schedule: "Delete…", "删除…";
-    remove_schedule_do: "Delete the schedule", "删除计划";
+    remove_schedule: "Remove…", "移除…";
+    remove_schedule_do: "Remove the schedule", "移除计划";
     remove_schedule_note: "Jobs of earlier occurrences still run. A schedule that a program declares is back when that program starts again: pause it instead.", "已产生的任务仍会运行。由程序声明的计划会在程序重启后恢复：请改用暂停。";
     schedule: "Schedule", "计划";
     schedule_orphaned: "No process has declared this schedule for three hours. It stops after a day.", "已有三小时没有进程声明此计划；满一天后停止。";
-    schedule_paused: "This schedule is paused: its occurrences schedule no jobs, also not later.", "此计划已暂停：暂停期间的各次不会运行，也不会补运行。";
+    schedule_paused: "This schedule is paused. Occurrences during the pause are not caught up.", "此计划已暂停；暂停期间的各次不会补运行。";
     schedule_stopped: "This schedule has stopped: no process has declared it for a day. It goes on when one does.", "此计划已停止：一天内没有进程声明它；再次声明后继续。";
     schedules: "Schedules", "计划";
     schema_version: "Version of the payload", "载荷版本";
@@ -314,6 +316,7 @@ texts! {
     done_limit: "The limits are set, for all processes.", "已设置限制，对所有进程生效。";
     done_unlimit: "The limits that the runners declare count again.", "已恢复执行器声明的限制。";
     each_group: "Of each group", "每个分组";
+    group_jobs_at_once: "Jobs of each group at once", "每个分组同时运行的任务数";
     group: "Group", "分组";
     groups_not_counted: "The limits of groups are not counted: jobs of full groups start later.", "未计入分组限制：分组已满的任务会更晚开始。";
     limits: "Limits", "限制";

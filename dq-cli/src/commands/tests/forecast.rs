@@ -9,8 +9,8 @@ fn the_forecast_of_a_queue_that_only_a_schedule_names_is_printed() {
     fixture.run(&["pause", "REPORT"]);
     fixture.expect(
         &["forecast", "--window", "20h"],
-        "QUEUE   OVERDUE  DUE  PEAK  PEAK AT                   DONE BY  CAN DO/MIN\n\
-         REPORT        0    1     1  2027-02-01T01:30:00.000Z  paused            ?\n",
+        "QUEUE   OVERDUE  DUE  PEAK  PEAK AT                   DRAINED  CAPACITY/MIN\n\
+         REPORT        0    1     1  2027-02-01T01:30:00.000Z  paused              ?\n",
     );
 }
 
@@ -23,8 +23,8 @@ fn the_forecast_and_a_simulation_are_printed() {
     }
     fixture.expect(
         &["forecast"],
-        "QUEUE  OVERDUE  DUE  PEAK  PEAK AT                   DONE BY  CAN DO/MIN\n\
-         MAIL         1    3     2  2027-01-31T10:30:00.000Z                    ?\n",
+        "QUEUE  OVERDUE  DUE  PEAK  PEAK AT                   DRAINED  CAPACITY/MIN\n\
+         MAIL         1    3     2  2027-01-31T10:30:00.000Z                      ?\n",
     );
     fixture.expect(
         &["forecast", "MAIL", "--window", "2h"],
@@ -33,6 +33,11 @@ fn the_forecast_and_a_simulation_are_printed() {
          2027-01-31T11:00:00.000Z    1          ?\n",
     );
     assert!(fixture.run(&["forecast", "NOPE"]).ends_with("exit code 3\n"));
+    for window in ["30s", "8d"] {
+        let refused = fixture.run(&["forecast", "--window", window]);
+        let range = "it must be 1min to 7days\nexit code 4\n";
+        assert!(refused.ends_with(range), "{refused}");
+    }
     assert_eq!(fixture.run(&["forecast", "--window", "7d", "--json"]).lines().count(), 1);
 
     let unknown = fixture.run(&["simulate"]);

@@ -30,7 +30,7 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
            now           not due; no runner listens\n",
     );
     fixture.expect(
-        &["jobs", "move", job[0], job[1], "--to", "1h"],
+        &["jobs", "move", job[0], job[1], "--due", "1h"],
         "moved ORDER_TIMEOUT/key:order-4711, due 2027-01-31T11:00:00.000Z\n",
     );
     fixture.expect(
@@ -47,7 +47,10 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
         "{\"due\":\"2027-01-31T10:00:00.000Z\",\"job\":\"key:order-4711\",\"queue\":\"ORDER_TIMEOUT\",\
          \"result\":\"moved\"}\n",
     );
+    fixture.expect(&["jobs", "run", job[0], job[1]], "ORDER_TIMEOUT/key:order-4711 is due now\n");
     fixture.expect(&["jobs", "cancel", job[0], job[1]], "cancelled ORDER_TIMEOUT/key:order-4711\n");
+    let misspelt = fixture.run(&["where", "MISSPELT", job[1]]);
+    assert!(misspelt.starts_with("error: there is no queue MISSPELT\n"), "{misspelt}");
     fixture.expect(
         &["jobs", "cancel", job[0], job[1]],
         "error: queue ORDER_TIMEOUT has no job key:order-4711\n\
@@ -87,6 +90,15 @@ fn jobs_are_listed_found_and_counted_before_many_change() {
     }
     assert_eq!(fixture.run(&["jobs", "find", "a-", "--json", "--limit", "2"]).lines().count(), 2);
     assert!(fixture.run(&["jobs", "find", "eve"]).ends_with("exit code 3\n"));
+    for (option, said) in [
+        (["--limit", "0"], "it must be at least 1"),
+        (["--state", "waiting"], "the states are running, ready, scheduled, dead and ended"),
+    ] {
+        let line = [&["dq", "jobs", "ls"], &option[..]].concat();
+        let refused = Args::try_parse_from(line).unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    assert!(two.contains("raise --limit, or give --all"), "{two}");
 
     fixture.expect(
         &["jobs", "replay", "MAIL", "--key-prefix", "a-"],
@@ -120,6 +132,10 @@ fn jobs_are_listed_found_and_counted_before_many_change() {
     fixture.expect(
         &["jobs", "move", "MAIL", "--due-from", "2027-02-01T00:00:00Z", "--to", "2h", "--yes"],
         "moved 1 job of MAIL\n# 1 job of MAIL can be moved\n",
+    );
+    fixture.expect(
+        &["jobs", "run", "MAIL", "--due-from", "2027-01-31T11:00:00Z", "--yes"],
+        "1 job of MAIL is due now\n# 1 job of MAIL can be made due now\n",
     );
     fixture.expect(
         &["jobs", "cancel", "MAIL", "--all", "--yes"],

@@ -29,6 +29,12 @@ fn queues_are_shown_paused_resumed_and_purged() {
     );
     fixture.expect(&["resume", "MAIL"], "MAIL is not paused\n");
     fixture.expect(
+        &["resume", "MIAL"],
+        "error: there is no queue MIAL\n\
+         remedy: check the spelling: a queue appears with its first job or its first runner\n\
+         exit code 3\n",
+    );
+    fixture.expect(
         &["purge", "MAIL", "--confirm", "mail"],
         "# MAIL: 5 jobs would be deleted\n\
          error: the typed name is not MAIL\n\
@@ -41,7 +47,7 @@ fn queues_are_shown_paused_resumed_and_purged() {
     );
     assert!(fixture.run(&["queues", "NOPE"]).ends_with("exit code 3\n"));
     assert!(fixture.run(&["jobs", "ls", "NOPE"]).ends_with("exit code 3\n"));
-    fixture.expect(&["check"], "nothing to change\n");
+    fixture.expect(&["check"], "no problem found\n");
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn a_queue_is_limited_and_the_limits_are_removed() {
         (&["--max-running", "0"][..], "to stop the queue, use `dq pause`"),
         (&["--rate", "10"], "it has no '/'"),
         (&["--rate", "10/1s", "--clear"], "cannot be used with"),
-        (&[], "--max-running"),
+        (&[], "<--max-running <N>|--group-max-running <N>|--rate <RATE>|--clear>"),
     ] {
         let line = [&["dq", "limit", "MAIL"], arguments].concat();
         let refused = Args::try_parse_from(line).unwrap_err().to_string();

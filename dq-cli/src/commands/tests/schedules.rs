@@ -32,7 +32,8 @@ fn a_schedule_is_stored_shown_changed_and_removed() {
     );
     fixture.expect(&["schedules", "pause", "report"], "paused report\n");
     fixture.expect(&["schedules", "pause", "report"], "was paused before: report\n");
-    assert!(fixture.run(&["schedules", "ls"]).ends_with("paused\n"));
+    let listed = fixture.run(&["schedules", "ls"]);
+    assert!(listed.ends_with("Europe/Stockholm  –                         paused\n"), "{listed}");
     fixture.expect(
         &["schedules", "resume", "report", "--json"],
         "{\"changed\":true,\"paused\":false,\"schedule\":\"report\"}\n",
