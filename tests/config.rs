@@ -330,19 +330,19 @@ async fn a_drained_sqlite_store_must_exist() {
         let config = format!("[backend]\ntype = \"memory\"\n[[drain]]\n{drained}");
         Dq::builder().config(Config::from_toml(&config).unwrap()).connect().await
     };
-    let refused = async |file: &str| {
+    let refused = async |file: &str, remedy: &str| {
         let error = connect(file).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert_contains(error.message(), &[file]);
-        assert_contains(error.remedy_text().unwrap(), &["must exist already"]);
+        assert_contains(error.remedy_text().unwrap(), &[remedy]);
     };
     let url = format!("sqlite://{}", dir.path().join("old.db").display());
     Dq::connect(&url).await.unwrap().close().await.unwrap();
-    refused("odl.db").await;
+    refused("odl.db", "check the path").await;
     assert!(!dir.path().join("odl.db").exists());
     // A file without the tables, such as an application's database, is not changed either.
     std::fs::write(dir.path().join("empty.db"), "").unwrap();
-    refused("empty.db").await;
+    refused("empty.db", "`table_prefix`").await;
     assert_eq!(std::fs::metadata(dir.path().join("empty.db")).unwrap().len(), 0);
     connect("old.db").await.unwrap().close().await.unwrap();
 }

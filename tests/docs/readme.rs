@@ -38,7 +38,6 @@ mod first {
 }
 
 mod handler {
-    use dq::FencingToken;
     use dq::prelude::*;
 
     use super::first::UnpaidOrder;
@@ -46,47 +45,24 @@ mod handler {
     #[derive(Clone)]
     struct Db;
 
-    struct Order {
-        paid: bool,
-        in_checkout: bool,
-    }
-
     impl Db {
-        async fn order(&self, id: u64) -> Result<Order, std::io::Error> {
-            Ok(Order { paid: id == 1, in_checkout: id == 2 })
+        async fn is_in_checkout(&self, id: u64) -> Result<bool, std::io::Error> {
+            Ok(id == 2)
         }
 
-        async fn close(&self, _id: u64, _token: FencingToken) -> Result<(), std::io::Error> {
-            Ok(())
+        async fn close_if_unpaid(&self, id: u64) -> Result<bool, std::io::Error> {
+            Ok(id > 2)
         }
     }
 
     #[delay_handler("CLOSE_ORDER", backoff(initial = "1s", factor = 2.0, max = "10m"))]
-    async fn close_order(
-        ctx: JobContext,
-        State(db): State<Db>,
-        order: UnpaidOrder,
-    ) -> HandlerResult {
-        let found = db.order(order.id).await?;
-        if found.paid {
-            return Ok(Outcome::skip("paid"));
-        }
-        if found.in_checkout {
+    async fn close_order(State(db): State<Db>, order: UnpaidOrder) -> HandlerResult {
+        if db.is_in_checkout(order.id).await? {
             return Ok(Outcome::snooze(1.minutes()));
         }
-        db.close(order.id, ctx.fencing_token()).await?;
+        if !db.close_if_unpaid(order.id).await? {
+            return Ok(Outcome::skip("paid"));
+        }
         Ok(Outcome::Done)
-    }
-}
-
-mod dashboard {
-    use dq::prelude::*;
-    use dq_ops::{Actor, Ops, Role};
-    use dq_web::Auth;
-
-    fn mount(dq: Dq, token: String) -> dq::Result<axum::Router> {
-        let auth = Auth::token(Actor::new("ops", Role::Admin), token)?;
-        let app = axum::Router::new().nest_service("/ops/dq", dq_web::router(Ops::new(dq), auth));
-        Ok(app)
     }
 }

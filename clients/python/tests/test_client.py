@@ -119,6 +119,10 @@ def test_an_unreachable_server_and_one_that_is_not_dq() -> None:
     with answering(response) as url, Client(url) as client, pytest.raises(DqError) as raised:
         client.schedule("MAIL")
     assert raised.value.kind == "unexpected answer"
+    response = b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+    with answering(response) as url, Client(url, retry_for=0) as client, pytest.raises(DqError) as raised:
+        client.schedule("MAIL")
+    assert raised.value.kind == "outcome unknown"
 
 
 def test_the_second_address_answers(server: Server, queue: str) -> None:

@@ -161,9 +161,9 @@ async function send(url: string, init: RequestInit, timeout: number, signal?: Ab
 
 function answer({ status, ok, headers, url }: Response, text: string): unknown {
   const json = headers.get("content-type")?.includes("json") ? JSON.parse(text) : undefined;
-  if (status === 204 || (json && ok)) return json;
-  const isOfProxy = status >= 502 && status <= 504;
-  const kind = json?.title ?? (isOfProxy ? "outcome unknown" : "unexpected answer");
+  if (status === 204 || (json && (ok || json.result))) return json; // 409: the key's job runs
+  const isFromProxy = status >= 502 && status <= 504;
+  const kind = json?.title ?? (isFromProxy ? "outcome unknown" : "unexpected answer");
   throw new DqError(kind, json?.detail ?? `${url} has answered ${status}`, json?.remedy);
 }
 

@@ -79,6 +79,9 @@ test("errors have a kind and a remedy", async () => {
 test("a cancel says that the job runs, or that there is none", async () => {
   const { id } = await client.schedule("BUSY", 1, { key: "k" });
   await client.request("POST", "/v1/claims", { body: { queues: { BUSY: 1 } } });
+  const body = { payload: 2, key: "k" };
+  const second = await client.request("POST", "/v1/queues/BUSY/jobs", { body });
+  assert.equal(second.result, "already_running");
   await assert.rejects(client.cancel("BUSY", { key: "k" }), { kind: "conflict" });
   await assert.rejects(client.cancel("BUSY", id), { kind: "conflict" });
   await assert.rejects(client.reschedule("BUSY", id, { delay: 1 }), { kind: "conflict" });

@@ -225,10 +225,11 @@ def _path(queue: str, *job: str | UUID) -> str:
 def _parse(response: httpx.Response) -> Any:
     if response.status_code == 204:
         return None
-    if "json" not in response.headers.get("content-type", ""):  # not from `dq serve`
+    is_json = "json" in response.headers.get("content-type", "")
+    body: Any = response.json() if is_json else {}
+    if is_json and (response.is_success or "result" in body):  # a 409 with a result: the key's job is running
+        return body
+    if "title" not in body:  # not from `dq serve`
         kind = "outcome unknown" if response.status_code in (502, 503, 504) else "unexpected answer"
         raise DqError(kind, f"{response.url} answered {response.status_code}")
-    body: Any = response.json()
-    if response.is_success or "result" in body:  # a 409 with a result: the key's job is running
-        return body
     raise DqError(body["title"], body["detail"], body.get("remedy"))
