@@ -44,13 +44,13 @@ fn id(last: u8) -> JobId {
 #[tokio::test]
 async fn the_tables_are_those_of_the_file() {
     const TABLES: &str = "
-        SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default,
+        SELECT table_name::text, ordinal_position, column_name::text, data_type, is_nullable, column_default,
             generation_expression FROM information_schema.columns WHERE table_schema = 'dq'
         UNION ALL SELECT indexname, 0, indexdef, '', '', '', '' FROM pg_indexes WHERE schemaname = 'dq'
-        UNION ALL SELECT conname, 0, pg_get_constraintdef(oid), conrelid::regclass::text, '', '', ''
+        UNION ALL SELECT conname, 0, pg_get_constraintdef(oid, true), conrelid::regclass::text, '', '', ''
             FROM pg_constraint WHERE connamespace = 'dq'::regnamespace AND contype <> 'n'
         UNION ALL SELECT viewname, 0, definition, '', '', '', '' FROM pg_views WHERE schemaname = 'dq'
-        ORDER BY 1, 2";
+        ORDER BY 1, 2, 3";
     let (of_file, _) = open_format_2().await;
     let new = database().await;
     connect(&new).await.unwrap();
