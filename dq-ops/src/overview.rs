@@ -143,13 +143,18 @@ struct Served {
 }
 
 impl Served {
-    /// Returns the announced free slots, without those that the store's running jobs take:
-    /// announcements are some seconds old.
     fn free_slots(&self, running: u64) -> u64 {
-        match self.incomplete {
-            true => self.free_slots,
-            false => self.free_slots.min(self.slots.saturating_sub(running)),
-        }
+        free_now(self.free_slots, self.slots, running, self.incomplete)
+    }
+}
+
+/// How many of the announced free slots are still free beside the store's running jobs, because
+/// announcements are some seconds old. Runners that are not counted (`incomplete`) may run some of
+/// these jobs.
+pub(crate) fn free_now(announced: u64, slots: u64, running: u64, incomplete: bool) -> u64 {
+    match incomplete {
+        true => announced,
+        false => announced.min(slots.saturating_sub(running)),
     }
 }
 
@@ -263,5 +268,19 @@ impl Session {
         let objectives = self.ops.dq().lateness_in(stats, runners, now).await?;
         let summary = |it: &QueueStats| QueueSummary::new(it, now, served(&it.queue), &objectives);
         Ok(stats.iter().map(summary).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_jobs_take_announced_free_slots() {
+        assert_eq!(free_now(2, 2, 0, false), 2);
+        assert_eq!(free_now(2, 2, 1, false), 1);
+        assert_eq!(free_now(2, 2, 9, false), 0);
+        assert_eq!(free_now(1, 4, 2, false), 1, "other jobs of the runner take slots, too");
+        assert_eq!(free_now(2, 2, 9, true), 2, "uncounted runners may run them");
     }
 }

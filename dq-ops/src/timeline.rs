@@ -9,6 +9,7 @@ use crate::error::{OpsError, Result};
 use crate::format::millis;
 use crate::jobs::JobSummary;
 use crate::ops::Session;
+use crate::overview::free_now;
 use crate::text;
 
 /// How many running jobs are looked at for the reason why a job waits.
@@ -213,13 +214,9 @@ impl Session {
             Some(runners) if !queue.is_reserved() => LatenessFacts::announced(queue, &runners),
             _ => LatenessFacts::default(),
         };
-        // Announcements are some seconds old, and the store knows which jobs run now. Runners that are
-        // not counted may run some of them.
-        let unused = facts.slots.saturating_sub(stats.running);
-        let free_slots = match facts.incomplete {
-            true => facts.free_slots,
-            false => facts.free_slots.map(|free| free.min(unused)),
-        };
+        let free_slots = facts
+            .free_slots
+            .map(|announced| free_now(announced, facts.slots, stats.running, facts.incomplete));
         Ok(LatenessFacts { paused: stats.paused, limit: stats.limit(), free_slots, ..facts })
     }
 }

@@ -195,9 +195,7 @@ pub(crate) async fn forecast(
 ) -> Result<Json<Forecast>> {
     let window = window_of(params.window.as_deref())?;
     let queue = queue_of(&queue)?;
-    Ok(Json(
-        session.forecast(&queue, window, params.steps.map_or(24, |steps| steps as usize)).await?,
-    ))
+    Ok(Json(session.forecast(&queue, window, params.steps.unwrap_or(24) as usize).await?))
 }
 
 /// The query of the forecast of all queues.
@@ -275,7 +273,7 @@ pub(crate) async fn audit(
     Extension(session): Extension<Session>,
     Params(params): Params<AuditParams>,
 ) -> Result<Json<Vec<AuditEntry>>> {
-    Ok(Json(session.audit(params.limit.map_or(100, |limit| limit as usize))?))
+    Ok(Json(session.audit(params.limit.unwrap_or(100) as usize)?))
 }
 
 /// Server-sent `overview` events: the overview without `at` and `oldest_ready_ms`, first the

@@ -42,7 +42,7 @@ pub(crate) async fn get(
     Params(params): Params<NextParams>,
 ) -> Result<Json<ScheduleDetail>> {
     let name = parse_schedule(&schedule)?;
-    Ok(Json(session.recurring(&name, params.next.map_or(5, |next| next as usize)).await?))
+    Ok(Json(session.recurring(&name, params.next.unwrap_or(5) as usize).await?))
 }
 
 /// Stores a schedule, or replaces it.
