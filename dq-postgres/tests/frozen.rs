@@ -16,8 +16,8 @@ use crate::connect::connect;
 
 const FORMAT_2: &str = include_str!("fixtures/format-2.sql");
 
-/// Until 2096.
-const LEASED_UNTIL: i64 = 4_000_000_000_000;
+/// In 2096: waiting jobs of the file are due then, and its leases expire then.
+const FAR_FUTURE: i64 = 4_000_000_000_000;
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -88,7 +88,7 @@ async fn everything_in_the_file_is_read() {
     let retried = get(3).await;
     assert_eq!((retried.state, retried.job.attempts), (JobState::Scheduled, 1));
     let dues = [retried.job.first_due, retried.job.due].map(|due| due.as_millis());
-    assert_eq!(dues, [1_796_022_596_587, LEASED_UNTIL]);
+    assert_eq!(dues, [1_796_022_596_587, FAR_FUTURE]);
     assert_eq!(retried.last_error.as_deref(), Some("connect refused"));
     assert_eq!(
         (retried.job.headers.get("tenant"), &retried.job.payload[..]),
@@ -115,7 +115,7 @@ async fn everything_in_the_file_is_read() {
 }
 
 #[tokio::test]
-async fn a_lease_of_the_file_ends_and_its_group_goes_on() {
+async fn a_job_leased_in_the_file_is_settled_and_its_group_goes_on() {
     let (_, backend) = open_format_2().await;
     let wants = [Want::new(queue(), 9, Duration::from_secs(60))];
     let claim = async || backend.claim(ClaimParams::new(&wants, 9, "new")).await.unwrap().jobs;

@@ -106,9 +106,9 @@ async fn a_settlement_in_a_callers_transaction_makes_room_at_its_commit() {
     }
 }
 
-/// The room of a job that has gone while another settlement was under way.
+/// Another settlement commits only after the parked job has been claimed.
 #[tokio::test]
-async fn a_worker_in_the_line_does_not_come_again_for_jobs_that_are_no_longer_parked() {
+async fn a_waiting_worker_does_not_poll_for_jobs_that_are_no_longer_parked() {
     let url = database().await;
     let backend = connect(&url).await;
     limit(&backend, Flow::UNLIMITED.max_running(2).group_max_running(1)).await;
@@ -133,7 +133,7 @@ async fn a_worker_in_the_line_does_not_come_again_for_jobs_that_are_no_longer_pa
     for _ in 0..3 {
         let claimed = backend.claim(ClaimParams::new(&wants, 9, "other")).await.unwrap();
         let pause = claimed.next_due.unwrap().as_millis() - claimed.now.as_millis();
-        assert!(pause > 1_000, "it comes again in {pause} ms");
+        assert!(pause > 1_000, "it polls again after {pause} ms");
     }
 }
 
