@@ -12,7 +12,7 @@ use crate::backend::{Renewal, Renewed, Settled, Settlement, Verdict};
 use crate::client::Dq;
 use crate::error::{Error, Result};
 use crate::model::{JobId, QueueName, Timestamp};
-use crate::runner::{BATCH, Observer, Remote};
+use crate::runner::{BATCH, Observer, Remote, start_claims};
 
 /// Claims, renews and settles jobs for workers in other processes.
 ///
@@ -127,7 +127,7 @@ impl PullServer {
     /// be reached.
     pub async fn claim(&self, request: &PullRequest) -> Result<Pulled> {
         let wish = self.wish(request).map_err(|error| error.operation("claim"))?;
-        self.remote.start(&self.line).await;
+        start_claims(&self.remote, &self.line).await;
         let clock = Arc::clone(self.remote.clock());
         let queues = wish.queues.iter().map(|(queue, _)| Arc::clone(queue)).collect();
         self.line.workers.asked(&wish.worker, queues, clock.elapsed());

@@ -7,7 +7,7 @@
 //!
 //! Each store has five loops, one task each: `claim`, which `hints` wakes, `settle`, `renew`,
 //! `maintain` and `announce`. They share a `store` context. `start` and `execute` run a claimed
-//! job. `remote` claims for workers in other processes.
+//! job. `takers` claims for workers in other processes, and `remote` settles and renews their jobs.
 //!
 //! Only `verdict` decides between done, retry and dead; only `slots` limits concurrency.
 
@@ -40,13 +40,15 @@ mod signal;
 mod slots;
 mod start;
 mod store;
+mod takers;
 mod verdict;
 
 pub(crate) use ahead::BATCH;
 pub use builder::RunnerBuilder;
 pub use events::{Event, Observer};
 pub use pending::{PendingQueue, PendingReport, PendingVersion};
-pub(crate) use remote::{Demand, Presence, Remote, RemoteQueue, Taken, Takers};
+pub(crate) use remote::{Remote, RemoteQueue};
 pub use run::Runner;
 pub use run_due::RunDueReport;
 pub use signal::shutdown_signal;
+pub(crate) use takers::{Demand, Presence, Taken, Takers, start_claims};
