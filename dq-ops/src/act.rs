@@ -112,7 +112,7 @@ impl Session {
                 )),
                 state => Err(OpsError::conflict(
                     format!("job {id} is not dead but {state}"),
-                    "reload it to see its state",
+                    "only dead jobs can be replayed and removed",
                 )),
             }
         };
@@ -160,7 +160,7 @@ impl Session {
 
     /// Deletes every job of a queue except running ones.
     ///
-    /// Pass the queue name as a person typed it in `typed`. Needs the role admin.
+    /// Pass in `typed` what a person typed to confirm: the queue name. Needs the role admin.
     ///
     /// # Errors
     /// `Conflict` if `typed` is not the queue name.
@@ -169,10 +169,10 @@ impl Session {
             self.may_change(queue, Role::Admin)?;
             if typed != queue.as_str() {
                 return Err(OpsError::conflict(
-                    format!("the typed name is not {queue}"),
+                    format!("the confirmation is not the queue's name, {queue}"),
                     format!(
-                        "to confirm that its jobs go, give {queue} exactly: as `confirm` in the body of \
-                         a request, by `--confirm` of `dq purge`, or typed"
+                        "to delete its jobs, type {queue}: on the page, after --confirm, or as \
+                         `confirm` in the request's body"
                     ),
                 ));
             }
@@ -226,5 +226,6 @@ fn is_running(target: &Target) -> OpsError {
 
 fn unknown_result(call: &str) -> OpsError {
     Error::new(dq_core::ErrorKind::Internal, format!("{call} has a result of a later version"))
+        .remedy("update this program")
         .into()
 }

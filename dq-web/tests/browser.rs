@@ -273,7 +273,7 @@ impl Operator {
         window.click("details.danger summary").await;
         if self.has_scripts {
             window.enter("input[name=confirm]", "a").await;
-            self.change("button[value=purge]", "the typed name is not").await;
+            self.change("button[value=purge]", "the confirmation is not").await;
             window.enter("input[name=confirm]", "/../b?c#d").await;
         } else {
             window.enter("input[name=confirm]", QUEUE).await;

@@ -11,7 +11,7 @@ fn queues_are_shown_paused_resumed_and_purged() {
         &["queues"],
         "QUEUE  SCHEDULED  READY  RUNNING  DEAD  NEXT DUE                  OLDEST  RUNNERS  FREE  \
          P99 LATE  LIMITS  PAUSED\n\
-         MAIL           1      1        0     3  2027-01-31T10:00:01.000Z    0 ms        0     0\n",
+         MAIL           1      1        0     3  2027-01-31T10:00:01.000Z     0ms        0     0\n",
     );
     fixture.expect(&["pause", "MAIL"], "paused MAIL\n");
     fixture.expect(&["pause", "MAIL"], "MAIL is paused already\n");
@@ -37,9 +37,9 @@ fn queues_are_shown_paused_resumed_and_purged() {
     fixture.expect(
         &["purge", "MAIL", "--confirm", "mail"],
         "# MAIL: 5 jobs would be deleted\n\
-         error: the typed name is not MAIL\n\
-         remedy: to confirm that its jobs go, give MAIL exactly: as `confirm` in the body of a request, \
-         by `--confirm` of `dq purge`, or typed\nexit code 4\n",
+         error: the confirmation is not the queue's name, MAIL\n\
+         remedy: to delete its jobs, type MAIL: on the page, after --confirm, or as `confirm` in the \
+         request's body\nexit code 4\n",
     );
     fixture.expect(
         &["purge", "MAIL", "--confirm", "MAIL"],
