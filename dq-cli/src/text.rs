@@ -1,6 +1,8 @@
 //! Text for terminals: tables, times and durations.
 
-use dq_core::Timestamp;
+use std::time::Duration;
+
+use dq_core::{Timestamp, format_duration};
 
 /// Escapes control characters, so that a key or an error cannot control the terminal.
 pub(crate) fn clean(text: &str) -> String {
@@ -23,13 +25,8 @@ pub(crate) fn line(text: &str, max: usize) -> String {
     if line.len() < clean(text).len() { format!("{line}…") } else { line }
 }
 
-/// Formats a duration, such as `41 s` or `3 min 5 s`.
 pub(crate) fn duration(millis: u64) -> String {
-    dq_ops::duration(millis, [" d", " h", " min", " s", " ms"])
-}
-
-pub(crate) fn since(now: Timestamp, earlier: Timestamp) -> String {
-    duration(u64::try_from(now.since(earlier).as_millis()).unwrap_or(u64::MAX))
+    format_duration(Duration::from_millis(millis))
 }
 
 /// Formats a UTC time; includes the date unless it is today.

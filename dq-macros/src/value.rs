@@ -127,8 +127,7 @@ pub(crate) fn lease(value: &Expr) -> syn::Result<Duration> {
     if LEASES.contains(&lease) {
         return Ok(lease);
     }
-    let written = humantime::format_duration(lease);
-    let message = format!("lease is {written}; it must be 1s to 1day");
+    let message = format!("lease is {}; it must be 1s to 1d", value.to_token_stream());
     Err(syn::Error::new_spanned(value, message))
 }
 

@@ -42,9 +42,9 @@ impl Session {
         steps: usize,
     ) -> Result<Forecast> {
         if !(Duration::from_secs(60)..=MAX_WINDOW).contains(&window) {
-            let window = humantime::format_duration(window);
+            let window = dq_core::format_duration(window);
             return Err(OpsError::conflict(
-                format!("the window of the forecast is {window}; it must be 1min to 366days"),
+                format!("the window of the forecast is {window}; it must be 1m to 366d"),
                 "",
             ));
         }

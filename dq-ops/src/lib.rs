@@ -70,7 +70,6 @@ pub use dq_core::Dq;
 pub use error::{OpsError, Result};
 pub use filter::JobFilter;
 pub use forecast::{Forecast, ForecastHour, ForecastPeak, Forecasts, QueueForecastView};
-pub use format::duration;
 pub use groups::{WaitingGroup, WaitingGroups};
 pub use input::{
     parse_due, parse_duration, parse_queue, parse_schedule, parse_target, parse_timestamp,

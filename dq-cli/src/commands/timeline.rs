@@ -1,6 +1,6 @@
 //! `dq where`: a job's past, and why it does not run now.
 
-use dq_core::{JobState, LatenessCause, Timestamp};
+use dq_core::{JobState, LatenessCause, Timestamp, format_duration};
 use dq_ops::{EventKind, JobSummary, Presence, Timeline, WaitReason};
 
 use crate::args::JobArgs;
@@ -40,11 +40,11 @@ fn describe(timeline: &Timeline) -> String {
 fn headline(timeline: &Timeline) -> String {
     let (job, now) = (&timeline.job, timeline.at);
     if let Some(ended) = &job.ended {
-        let ago = text::since(now, ended.at);
+        let ago = format_duration(now.since(ended.at));
         return format!("{} {ago} ago", ended.ending.as_str());
     }
     if let Some(dead) = &job.dead {
-        return format!("dead for {}", text::since(now, dead.at));
+        return format!("dead for {}", format_duration(now.since(dead.at)));
     }
     let mut parts = vec![job.state.to_string()];
     if timeline.step > 0 {
@@ -58,10 +58,11 @@ fn headline(timeline: &Timeline) -> String {
     }
     match job.state {
         JobState::Running => {
-            parts.extend(job.claimed_at.map(|at| format!("for {}", text::since(now, at))));
+            parts
+                .extend(job.claimed_at.map(|at| format!("for {}", format_duration(now.since(at)))));
         }
-        _ if job.due > now => parts.push(format!("due in {}", text::since(job.due, now))),
-        _ => parts.push(format!("due {} ago", text::since(now, job.due))),
+        _ if job.due > now => parts.push(format!("due in {}", format_duration(job.due.since(now)))),
+        _ => parts.push(format!("due {} ago", format_duration(now.since(job.due)))),
     }
     parts.join(", ")
 }

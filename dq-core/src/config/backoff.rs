@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::duration;
 use super::setting_error::SettingError;
-use crate::model::Backoff;
+use crate::model::{Backoff, format_duration};
 
 /// Settings for a [`Backoff`], each optional.
 ///
@@ -77,7 +77,7 @@ impl BackoffSettings {
         }
         match (self.initial, self.max) {
             (Some(initial), Some(max)) if initial > max => {
-                let [initial, max] = [initial, max].map(humantime::format_duration);
+                let [initial, max] = [initial, max].map(format_duration);
                 let problem = format!("is {initial}, longer than backoff.max, {max}");
                 Err(SettingError::new("backoff.initial", problem))
             }

@@ -12,7 +12,9 @@ use super::queue_limit::{self, QueueLimit};
 use super::setting_error::SettingError;
 use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Backoff, Flow, HistoryLimit, LatenessObjective, Priority, QueueName, Rate};
+use crate::model::{
+    Backoff, Flow, HistoryLimit, LatenessObjective, Priority, QueueName, Rate, format_duration,
+};
 
 /// Settings for one queue, each optional.
 ///
@@ -261,8 +263,8 @@ impl QueueSettings {
             return Err(SettingError::new("timeout", problem));
         }
         if let Some(lease) = self.lease.filter(|lease| !LEASE_RANGE.contains(lease)) {
-            let lease = humantime::format_duration(lease);
-            return Err(SettingError::new("lease", format!("is {lease}; it must be 1s to 1day")));
+            let lease = format_duration(lease);
+            return Err(SettingError::new("lease", format!("is {lease}; it must be 1s to 1d")));
         }
         if let Some(late) = &self.late {
             late.validate()?;

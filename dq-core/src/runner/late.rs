@@ -8,7 +8,9 @@ use super::store::{Before, RunSignals, Start, StoreContext};
 use crate::backend::{Backend, Verdict};
 use crate::config::{LateAction, QueuePolicy};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Backoff, DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName};
+use crate::model::{
+    Backoff, DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName, format_duration,
+};
 
 /// How long a moved job's id stays pinned after its end. The original job may run again and move
 /// again within this time.
@@ -63,8 +65,7 @@ pub(super) async fn apply(
     if lateness <= policy.after {
         return Before::Runs;
     }
-    let [late, limit] = [lateness, policy.after]
-        .map(|time| humantime::format_duration(Duration::from_secs(time.as_secs())));
+    let [late, limit] = [lateness, policy.after].map(format_duration);
     let reason = format!("started {late} after its due time; the limit is {limit}");
     tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
     context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });

@@ -11,7 +11,7 @@ use super::report::SimulationReport;
 use crate::backend::{Backend, QueueFlow};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp};
+use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp, format_duration};
 use crate::schedules::{ScheduleView, is_supported, occurrence_key};
 
 /// The longest window.
@@ -148,10 +148,7 @@ impl Simulation {
             let played = models.into_iter().map(|model| play(model, window, &mut budget));
             played.collect::<Result<Vec<_>, _>>()
         });
-        let queues = played
-            .await
-            .map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?
-            .map_err(|_| too_many(max_jobs))?;
+        let queues = played.await.map_err(interrupted)?.map_err(|_| too_many(max_jobs))?;
         Ok(SimulationReport { start, end, due_earlier: copy.due_earlier, queues })
     }
 
@@ -164,22 +161,18 @@ impl Simulation {
             return Err(error.clone());
         }
         if self.window.is_zero() || self.window > MAX_WINDOW {
-            let window = humantime::format_duration(self.window);
+            let window = format_duration(self.window);
             let message =
-                format!("the window of the simulation is {window}; it must be 1ms to 31days");
+                format!("the window of the simulation is {window}; it must be 1ms to 31d");
             return Err(Error::invalid(message));
         }
         if !(1..=MAX_LOAD).contains(&self.load) {
             let message = format!("the load is {}; it must be 1 to {MAX_LOAD}", self.load);
             return Err(Error::invalid(message));
         }
-        if self.concurrency.values().chain(&self.default_concurrency).any(|slots| *slots == 0) {
-            return Err(Error::invalid("the concurrency of a queue is 0; it must be at least 1"));
-        }
-        if self.run_times.values().chain(&self.default_run_time).any(Duration::is_zero) {
-            return Err(Error::invalid("the run time of a queue is 0; it must be longer"));
-        }
-        Ok(())
+        let is_zero = |slots: &u64| *slots == 0;
+        refuse_zero("concurrency", &self.concurrency, self.default_concurrency, is_zero)?;
+        refuse_zero("run time", &self.run_times, self.default_run_time, Duration::is_zero)
     }
 
     async fn models(&self, copy: &mut Copied) -> Result<Vec<QueueModel>> {
@@ -331,6 +324,24 @@ impl Copied {
             }
         }
         Ok(pending)
+    }
+}
+
+fn interrupted(error: tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::Closed, format!("the simulation was interrupted: {error}"))
+        .remedy("try again")
+}
+
+fn refuse_zero<T>(
+    what: &str,
+    of_queues: &BTreeMap<QueueName, T>,
+    default: Option<T>,
+    is_zero: impl Fn(&T) -> bool,
+) -> Result<()> {
+    let queue = of_queues.iter().find(|(_, value)| is_zero(value)).map(|(queue, _)| queue.as_str());
+    match queue.or(default.filter(is_zero).map(|_| "queues without one of their own")) {
+        None => Ok(()),
+        Some(queue) => Err(Error::invalid(format!("the {what} of {queue} is 0; it must be more"))),
     }
 }
 

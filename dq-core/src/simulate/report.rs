@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::backend::QueueFlow;
-use crate::model::{QueueName, Timestamp};
+use crate::model::{QueueName, Timestamp, format_duration};
 
 /// The result of [`Dq::simulate`](crate::Dq::simulate).
 ///
@@ -74,11 +74,7 @@ impl fmt::Display for QueueSimulation {
         }
         let lateness = (self.lateness_p50, self.lateness_p99, self.lateness_max);
         if let (Some(p50), Some(p99), Some(max)) = lateness {
-            let [p50, p99, max] = [p50, p99, max].map(|late| {
-                humantime::format_duration(Duration::from_millis(
-                    u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
-                ))
-            });
+            let [p50, p99, max] = [p50, p99, max].map(format_duration);
             write!(f, ", late p50 {p50}, p99 {p99}, max {max}")?;
         }
         if let Some(at) = self.backlog_at {

@@ -35,7 +35,7 @@ fn the_forecast_and_a_simulation_are_printed() {
     assert!(fixture.run(&["forecast", "NOPE"]).ends_with("exit code 3\n"));
     for window in ["30s", "8d"] {
         let refused = fixture.run(&["forecast", "--window", window]);
-        let range = "it must be 1min to 7days\nexit code 4\n";
+        let range = "it must be 1m to 7d\nexit code 4\n";
         assert!(refused.ends_with(range), "{refused}");
     }
     assert_eq!(fixture.run(&["forecast", "--window", "7d", "--json"]).lines().count(), 1);
@@ -48,7 +48,7 @@ fn the_forecast_and_a_simulation_are_printed() {
         &[&line[..], &["--concurrency", "1", "--run-time", "MAIL=1m"]].concat(),
         "2027-01-31T10:00:00.000Z to 2027-01-31T12:00:00.000Z\n\
          QUEUE  SLOTS  JOBS  SKIPPED  P50 LATE  P99 LATE  MAX LATE  BACKLOG  DRAINED                   LIMITS\n\
-         MAIL       1    12        0     1 min     5 min     5 min        5  2027-01-31T10:35:00.000Z\n",
+         MAIL       1    12        0        1m        5m        5m        5  2027-01-31T10:35:00.000Z\n",
     );
     let json = [&line[..], &["--concurrency", "MAIL=1", "--run-time", "1m", "--json"]].concat();
     assert_eq!(fixture.run(&json).lines().count(), 1);

@@ -25,7 +25,7 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
     );
     fixture.expect(
         &["where", job[0], job[1]],
-        "ORDER_TIMEOUT/order-4711   scheduled, due in 30 min\n  \
+        "ORDER_TIMEOUT/order-4711   scheduled, due in 30m\n  \
            10:00:00.000  scheduled\n  \
            now           not due; no runner listens\n",
     );
@@ -60,7 +60,7 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
     for name in [id.as_str(), job[1]] {
         fixture.expect(
             &["where", job[0], name],
-            "ORDER_TIMEOUT/order-4711   cancelled 0 ms ago\n  \
+            "ORDER_TIMEOUT/order-4711   cancelled 0ms ago\n  \
                10:00:00.000  scheduled\n  10:00:00.000  due\n  10:00:00.000  cancelled\n",
         );
     }
@@ -164,7 +164,7 @@ fn dead_jobs_are_replayed_and_removed_one_by_one() {
     assert!(fixture.run(&["jobs", "rm", "MAIL", &id]).contains("is not dead but ready"));
     assert!(fixture.run(&["jobs", "replay", "MAIL", "key:a-1"]).ends_with("exit code 2\n"));
     let headline = fixture.run(&["where", "MAIL", &ids[0]]);
-    assert!(headline.starts_with("MAIL/a-1   dead for 1 s\n"), "{headline}");
+    assert!(headline.starts_with("MAIL/a-1   dead for 1s\n"), "{headline}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn a_schedule_is_stored_shown_changed_and_removed() {
     fixture.expect(
         &["schedules", "ls"],
         "SCHEDULE  QUEUE   TIMES                        NEXT DUE                  STATE\n\
-         sync      SYNC    every 15 min                 2027-01-31T10:00:00.293Z  active\n\
+         sync      SYNC    every 15m                    2027-01-31T10:00:00.293Z  active\n\
          report    REPORT  30 2 * * * Europe/Stockholm  2027-02-01T01:30:00.000Z  active\n",
     );
     fixture.expect(

@@ -35,7 +35,7 @@ fn where_tells_of_claims_retries_runners_and_slots() {
     fixture.expect(
         &["where", "MAIL", &id],
         &format!(
-            "MAIL/{id}   scheduled, retry 1 of 5, due in 41 s\n  \
+            "MAIL/{id}   scheduled, retry 1 of 5, due in 41s\n  \
                10:00:00.000  scheduled\n  \
                -             failed, attempt 1: connect refused\\nby \u{fffd}[31mhost; retry at 10:01:01.004\n  \
                now           not due; 2 runners listen, 2 of 8 slots free\n"
@@ -51,8 +51,8 @@ fn where_tells_of_claims_retries_runners_and_slots() {
     fixture.claim("MAIL", "web-1");
     fixture.advance(3.seconds());
     let running = fixture.run(&["where", "MAIL", &id]);
-    assert!(running.contains("running, retry 1 of 5, for 3 s"), "{running}");
-    assert!(running.contains("10:01:20.004  claimed by web-1, 19 s late"), "{running}");
+    assert!(running.contains("running, retry 1 of 5, for 3s"), "{running}");
+    assert!(running.contains("10:01:20.004  claimed by web-1, 19s late"), "{running}");
     assert!(running.ends_with("now           runs on web-1; 2 runners listen\n"));
     fixture.expect(
         &["jobs", "cancel", "MAIL", &id],
