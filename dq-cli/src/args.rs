@@ -8,7 +8,10 @@ use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
 use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Rate, Target, Timestamp};
 use dq_ops::{JobFilter, parse_due, parse_duration, parse_target, parse_timestamp};
-use serde::de::DeserializeOwned;
+
+use crate::parse::{
+    OrNone, at_least_one, by, header, max_running, queue, rate, state, token, word,
+};
 
 const AFTER_HELP: &str = "\
 Commands use the store of --config or --url; otherwise the one that dq.toml in the current directory
@@ -55,6 +58,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Show all queues, or one.
     Queues {
+        /// The queue; all queues if absent.
         #[arg(value_parser = queue)]
         queue: Option<QueueName>,
     },
@@ -70,6 +74,7 @@ pub(crate) enum Command {
     Schedules(SchedulesCommand),
     /// Show what is due in the next hours: all queues, or one queue by hour.
     Forecast {
+        /// The queue; all queues if absent.
         #[arg(value_parser = queue)]
         queue: Option<QueueName>,
         /// How far to look ahead; one minute to seven days.
@@ -85,6 +90,7 @@ pub(crate) enum Command {
     Runners,
     /// Stop a queue in all processes; running jobs finish.
     Pause {
+        /// The queue.
         #[arg(value_parser = queue)]
         queue: QueueName,
         /// Pause the queue even if nobody uses it yet; without this, its name counts as misspelt.
@@ -93,6 +99,7 @@ pub(crate) enum Command {
     },
     /// Start a paused queue.
     Resume {
+        /// The queue.
         #[arg(value_parser = queue)]
         queue: QueueName,
     },
@@ -100,6 +107,7 @@ pub(crate) enum Command {
     Limit(LimitArgs),
     /// Delete all jobs of a queue, except running jobs.
     Purge {
+        /// The queue.
         #[arg(value_parser = queue)]
         queue: QueueName,
         /// The queue name again; read from stdin if absent.
@@ -118,7 +126,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Import(ImportCommand),
     /// Print a completion script for a shell.
-    Completions { shell: Shell },
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
 }
 
 #[derive(Debug, ClapArgs)]
@@ -242,6 +253,7 @@ pub(crate) enum SchedulesCommand {
     Ls,
     /// Show one schedule with its payload and next occurrences.
     Show {
+        /// The schedule.
         name: String,
         /// How many next occurrences to show; up to 100.
         #[arg(long, default_value_t = 5)]
@@ -250,15 +262,16 @@ pub(crate) enum SchedulesCommand {
     /// Store a schedule, or replace it.
     Set(ScheduleSetArgs),
     /// Pause a schedule; occurrences during the pause are not caught up.
-    Pause { name: String },
+    Pause(ScheduleArgs),
     /// Resume a paused schedule with its next occurrence.
-    Resume { name: String },
+    Resume(ScheduleArgs),
     /// Skip the next occurrence.
-    Skip { name: String },
+    Skip(ScheduleArgs),
     /// Schedule one of the schedule's jobs now, beside its occurrences.
-    Run { name: String },
+    Run(ScheduleArgs),
     /// Schedule past occurrences now, at most 1,000.
     Backfill {
+        /// The schedule.
         name: String,
         /// Only occurrences after this time.
         #[arg(long, value_name = "TIME", value_parser = by(parse_timestamp))]
@@ -268,13 +281,22 @@ pub(crate) enum SchedulesCommand {
         until: Timestamp,
     },
     /// Remove a schedule; jobs of earlier occurrences still run.
-    Rm { name: String },
+    Rm(ScheduleArgs),
+}
+
+/// One schedule.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ScheduleArgs {
+    /// The schedule.
+    pub(crate) name: String,
 }
 
 /// Definition of a schedule.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ScheduleSetArgs {
+    /// The schedule.
     pub(crate) name: String,
+    /// The queue for its jobs.
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// The payload of each job, as JSON.
@@ -334,6 +356,7 @@ pub(crate) struct SimulateArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WatchArgs {
+    /// The queue; all queues if absent.
     #[arg(value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
     /// Time between readings.
@@ -347,6 +370,7 @@ pub(crate) struct WatchArgs {
 /// One job.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct JobArgs {
+    /// The queue.
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// The id, or key:KEY.
@@ -423,6 +447,7 @@ pub(crate) struct FindArgs {
 /// Which jobs to change.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ChangeArgs {
+    /// The queue.
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// The id, or key:KEY; if absent, the options below select many jobs.
@@ -449,6 +474,7 @@ pub(crate) struct MoveArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct EnqueueArgs {
+    /// The queue.
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// The payload, JSON unless --content-type says otherwise; - reads it from stdin.
@@ -486,24 +512,10 @@ pub(crate) struct EnqueueArgs {
     pub(crate) content_type: String,
 }
 
-/// Formats an error with its remedy.
-fn refused(error: &dq_core::Error) -> String {
-    match error.remedy_text() {
-        Some(remedy) => format!("{} ({remedy})", error.message()),
-        None => error.message().to_owned(),
-    }
-}
-
-/// Makes a parser's error one line of text.
-fn by<T>(
-    parse: impl Fn(&str) -> dq_core::Result<T> + Clone + Send + Sync + 'static,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
-    move |text| parse(text).map_err(|error| refused(&error))
-}
-
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true)))]
 pub(crate) struct LimitArgs {
+    /// The queue.
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// How many jobs run at once, or "none" for no limit; without it, as before.
@@ -524,61 +536,25 @@ pub(crate) struct LimitArgs {
     pub(crate) clear: bool,
 }
 
-/// A limit, or `none`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OrNone<T>(pub(crate) Option<T>);
-
-fn max_running(text: &str) -> Result<OrNone<u32>, String> {
-    match text {
-        "none" => Ok(OrNone(None)),
-        "0" => Err("it must be at least 1; to stop the queue, use `dq pause`".to_owned()),
-        _ => text
-            .parse()
-            .map(|max| OrNone(Some(max)))
-            .map_err(|_| "it is not a whole number or \"none\"".to_owned()),
-    }
-}
-
-fn rate(text: &str) -> Result<OrNone<Rate>, String> {
-    match text {
-        "none" => Ok(OrNone(None)),
-        _ => by(|text: &str| text.parse::<Rate>())(text).map(|rate| OrNone(Some(rate))),
-    }
-}
-
-fn queue(text: &str) -> Result<QueueName, String> {
-    by(|text| QueueName::new(text))(text)
-}
-
-/// Refuses an option in place of the value, as in `--token $EMPTY --api URL`. Give a token that
-/// begins with two hyphens in DQ_TOKEN.
-fn token(text: &str) -> Result<String, &'static str> {
-    if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
-}
-
-fn state(text: &str) -> Result<JobState, &'static str> {
-    word(text).map_err(|_| "the states are running, ready, scheduled, dead and ended")
-}
-
-fn at_least_one(text: &str) -> Result<usize, &'static str> {
-    match text.parse() {
-        Ok(0) => Err("it must be at least 1"),
-        number => number.map_err(|_| "it is not a whole number"),
-    }
-}
-
-/// Parses a value; every variant is a single word.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let value = serde_json::Value::String(text.to_owned());
-    serde_json::from_value(value).map_err(|error| error.to_string())
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    pair.ok_or_else(|| "it has no `=`".to_owned())
-}
-
-/// The command line for clap's completions.
+/// The command line, for completions.
 pub(crate) fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_described(command: &clap::Command) {
+        for argument in command.get_arguments() {
+            let (command, name) = (command.get_name(), argument.get_id());
+            assert!(argument.get_help().is_some(), "`{name}` of `dq {command}` has no help text");
+        }
+        command.get_subcommands().for_each(assert_described);
+    }
+
+    #[test]
+    fn every_argument_of_every_command_has_a_help_text() {
+        assert_described(&command());
+    }
 }

@@ -36,6 +36,7 @@ mod failure;
 mod forwards;
 mod logging;
 mod output;
+mod parse;
 mod run;
 mod serve;
 mod source;

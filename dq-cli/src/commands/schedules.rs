@@ -2,7 +2,7 @@ use dq_ops::{BackfillReport, ScheduleDefinition, ScheduleDetail, ScheduleResult,
 use serde_json::{Value, json};
 
 use super::jobs::payload_text;
-use crate::args::{ScheduleSetArgs, SchedulesCommand};
+use crate::args::{ScheduleArgs, ScheduleSetArgs, SchedulesCommand};
 use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
 use crate::source::Source;
@@ -20,22 +20,22 @@ pub(super) fn run(
             output.either(&detail, || describe(&detail))
         }
         SchedulesCommand::Set(args) => set(args, source, output),
-        SchedulesCommand::Pause { name } => {
+        SchedulesCommand::Pause(ScheduleArgs { name }) => {
             let changed = source.pause_schedule(name)?;
             let value = json!({ "schedule": name, "paused": true, "changed": changed });
             report(name, &value, if changed { "paused" } else { "was paused before:" }, output)
         }
-        SchedulesCommand::Resume { name } => {
+        SchedulesCommand::Resume(ScheduleArgs { name }) => {
             let changed = source.resume_schedule(name)?;
             let value = json!({ "schedule": name, "paused": false, "changed": changed });
             report(name, &value, if changed { "resumed" } else { "is not paused:" }, output)
         }
-        SchedulesCommand::Skip { name } => {
+        SchedulesCommand::Skip(ScheduleArgs { name }) => {
             source.skip_next(name)?;
             let value = json!({ "schedule": name, "result": "skipped" });
             report(name, &value, "skipped the next occurrence of", output)
         }
-        SchedulesCommand::Run { name } => run_now(name, source, output),
+        SchedulesCommand::Run(ScheduleArgs { name }) => run_now(name, source, output),
         SchedulesCommand::Backfill { name, after, until } => {
             let BackfillReport { changed, existing, .. } = source.backfill(name, *after, *until)?;
             let value = json!({
@@ -50,7 +50,7 @@ pub(super) fn run(
                 format!("scheduled {jobs} of {name}{existing}\n")
             })
         }
-        SchedulesCommand::Rm { name } => {
+        SchedulesCommand::Rm(ScheduleArgs { name }) => {
             source.remove_schedule(name)?;
             let value = json!({ "schedule": name, "result": "removed" });
             report(name, &value, "removed", output)
