@@ -10,8 +10,45 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-/// What `dq jobs run` does, in place of a participle.
-const DUE_NOW: &str = "made due now";
+/// What the command does to a job.
+#[derive(Clone, Copy)]
+enum Change {
+    Cancelled,
+    Moved,
+    DueNow,
+    Replayed,
+    Removed,
+}
+
+impl Change {
+    fn of(action: BulkAction) -> Self {
+        match action {
+            BulkAction::Cancel => Self::Cancelled,
+            BulkAction::Reschedule(due) if due == Due::NOW => Self::DueNow,
+            BulkAction::Replay => Self::Replayed,
+            BulkAction::Remove => Self::Removed,
+            _ => Self::Moved,
+        }
+    }
+
+    const fn participle(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Moved => "moved",
+            Self::DueNow => "made due now",
+            Self::Replayed => "replayed",
+            Self::Removed => "removed",
+        }
+    }
+
+    /// Says that this has happened to `what`, which are so many jobs.
+    fn report(self, what: &str, jobs: u64) -> String {
+        match self {
+            Self::DueNow => format!("{what} {} due now", if jobs == 1 { "is" } else { "are" }),
+            _ => format!("{} {what}", self.participle()),
+        }
+    }
+}
 
 enum Selection<'a> {
     One(&'a Target),
@@ -45,18 +82,11 @@ pub(super) fn change(
     source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
-    let done = match action {
-        BulkAction::Cancel => "cancelled",
-        BulkAction::Reschedule(due) if due == Due::NOW => DUE_NOW,
-        BulkAction::Replay => "replayed",
-        BulkAction::Remove => "removed",
-        _ => "moved",
-    };
     match selection(args)? {
-        Selection::Many(filter) => many(args, action, done, &filter, source, output),
+        Selection::Many(filter) => many(args, action, &filter, source, output),
         Selection::One(job) => {
             let due = source.change(&args.queue, job, action)?;
-            one(args, job, done, due, output)
+            one(args, job, Change::of(action), due, output)
         }
     }
 }
@@ -64,7 +94,7 @@ pub(super) fn change(
 fn one(
     args: &ChangeArgs,
     job: &Target,
-    done: &str,
+    change: Change,
     due: Option<Timestamp>,
     output: &mut Output<'_>,
 ) -> Result<()> {
@@ -72,29 +102,31 @@ fn one(
         Target::Id(id) => id.to_string(),
         Target::Key(key) => format!("key:{key}"),
     };
-    let mut value = json!({ "queue": args.queue, "job": name, "result": if done == DUE_NOW { "moved" } else { done } });
+    let result = match change {
+        Change::DueNow => Change::Moved,
+        change => change,
+    };
+    let mut value = json!({ "queue": args.queue, "job": name, "result": result.participle() });
     if let Some(due) = due {
         value["due"] = Value::from(due.to_string());
     }
     output.either(&value, || {
-        if done == DUE_NOW {
-            let (queue, name) = (text::clean(args.queue.as_str()), text::clean(&name));
-            return format!("{queue}/{name} is due now\n");
-        }
+        let name = format!("{}/{}", text::clean(args.queue.as_str()), text::clean(&name));
+        let due = due.filter(|_| matches!(change, Change::Moved));
         let due = due.map(|due| format!(", due {due}")).unwrap_or_default();
-        format!("{done} {}/{}{due}\n", text::clean(args.queue.as_str()), text::clean(&name))
+        format!("{}{due}\n", change.report(&name, 1))
     })
 }
 
 fn many(
     args: &ChangeArgs,
     action: BulkAction,
-    done: &str,
     filter: &JobFilter,
     source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
-    let queue = text::clean(args.queue.as_str());
+    let change = Change::of(action);
+    let (queue, done) = (text::clean(args.queue.as_str()), change.participle());
     let count = output.during(&format!("counting jobs of {queue}"), || {
         source.count(&args.queue, action, filter)
     })?;
@@ -121,12 +153,8 @@ fn many(
     let value =
         json!({ "queue": args.queue, "action": action.as_str(), "changed": report.changed });
     output.either(&value, || {
-        let jobs = text::count(report.changed, "job");
-        match (done, report.changed) {
-            (DUE_NOW, 1) => format!("{jobs} of {queue} is due now\n"),
-            (DUE_NOW, _) => format!("{jobs} of {queue} are due now\n"),
-            _ => format!("{done} {jobs} of {queue}\n"),
-        }
+        let jobs = format!("{} of {queue}", text::count(report.changed, "job"));
+        format!("{}\n", change.report(&jobs, report.changed))
     })?;
     let left = count.matching.saturating_sub(report.changed);
     if left > 0 {
