@@ -1,6 +1,8 @@
 //! The state that results from the entries of the log.
 
 pub(super) mod capacity;
+#[cfg(test)]
+mod frozen_tests;
 pub(super) mod leases;
 pub(super) mod producers;
 pub(super) mod replica;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use dq_core::machine::MachineSnapshot;
 use dq_core::{
     Announcement, ClaimParams, DeadKind, DeadReason, Due, FencingToken, Flow, HistoryLimit,
-    HistoryLimits, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, Rate, Settlement,
-    Timestamp, Verdict, Want,
+    HistoryLimits, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, Rate, Renewal, Reschedule,
+    Settlement, Timestamp, Verdict, Want,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -50,6 +50,7 @@ enum Step {
 enum Call {
     Command(Command),
     Settle(Verdict),
+    Renew,
     EndLeases,
 }
 
@@ -69,6 +70,11 @@ fn step() -> impl Strategy<Value = Step> {
 fn call() -> impl Strategy<Value = Call> {
     let cancel = (0..IDS, 0..QUEUES).prop_map(|(number, queue_number)| {
         Command::Cancel(vec![(&JobRef::new(queue(queue_number), id(number))).into()])
+    });
+    let reschedule = (0..IDS, 0..QUEUES, 0..2_000u64).prop_map(|(number, queue_number, delay)| {
+        let job = JobRef::new(queue(queue_number), id(number));
+        let due = Due::After(Duration::from_millis(delay));
+        Command::Reschedule(vec![(&Reschedule { job, due }).into()])
     });
     let claim = (0..QUEUES, 1..6usize).prop_map(|(queue_number, limit)| {
         let wants = [Want::new(queue(queue_number), limit, Duration::from_secs(1))];
@@ -93,11 +99,16 @@ fn call() -> impl Strategy<Value = Call> {
         let info = format!("info {info}");
         Command::Announce(Announcement::new(format!("runner {name}"), info, ttl).into())
     });
+    let schedule = new_job().prop_map(|job| Command::Schedule(vec![job]));
+    let park = new_job().prop_map(|job| Command::Park(vec![(job, "lost".to_owned())]));
     prop_oneof![
-        4 => schedule().prop_map(Call::Command),
+        4 => schedule.prop_map(Call::Command),
+        1 => park.prop_map(Call::Command),
         1 => cancel.prop_map(Call::Command),
+        1 => reschedule.prop_map(Call::Command),
         2 => claim.prop_map(Call::Command),
         3 => verdict().prop_map(Call::Settle),
+        1 => Just(Call::Renew),
         2 => Just(Call::EndLeases),
         1 => operate.prop_map(Call::Command),
         1 => set_history.prop_map(Call::Command),
@@ -106,7 +117,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-fn schedule() -> impl Strategy<Value = Command> {
+fn new_job() -> impl Strategy<Value = wire::NewJob> {
     let key = proptest::option::weighted(0.3, 0..4u8);
     let policy = prop_oneof![Just(OnConflict::Keep), Just(OnConflict::Replace)];
     let times = (0..2_000u64, 0..1_000u64);
@@ -127,7 +138,7 @@ fn schedule() -> impl Strategy<Value = Command> {
                 job.on_running = OnRunning::Detach;
             }
             job.remember = Duration::from_millis(remember.saturating_sub(500));
-            Command::Schedule(vec![job.into()])
+            job.into()
         },
     )
 }
@@ -197,6 +208,10 @@ impl Simulation {
             Call::EndLeases => {
                 let mut ends = self.log.replica.end_expired(Duration::from_millis(self.now_ms));
                 ends.pop().unwrap_or(Command::EndLeases(Vec::new()))
+            }
+            Call::Renew => {
+                let renew = |lease: &Lease| Renewal::new(lease.clone(), Duration::from_secs(1));
+                Command::Renew(self.leases.iter().map(|lease| (&renew(lease)).into()).collect())
             }
             Call::Settle(verdict) => {
                 let Some(lease) = self.leases.pop() else { return Command::Barrier };
