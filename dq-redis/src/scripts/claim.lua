@@ -25,7 +25,7 @@ local leased_state = leased_state_maker(ARGV[3])
 -- The records of the first handles that fit in `bytes_left`, at least one; and their number.
 local function load_records(partition, handles)
   if not partition.large then
-    return redis.call('HMGET', partition.job, unpack(handles)), #handles
+    return partition.records or redis.call('HMGET', partition.job, unpack(handles)), #handles
   end
   local records, loaded = {}, 0
   for i = 1, #handles do
@@ -54,8 +54,8 @@ local function peek(partition, max_jobs, reply)
 end
 
 local function lease(partition, max_jobs, lease_end, reply)
-  -- One entry more is read than leased, to know whether there are more.
-  local entries = due_entries(partition, max_jobs + 1)
+  -- One entry more is read than leased, to know whether there are more, unless the gate has read them.
+  local entries = partition.admitted or due_entries(partition, max_jobs + 1)
   local found = math.min(#entries / 2, max_jobs)
   if found == 0 then
     return nil

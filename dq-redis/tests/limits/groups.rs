@@ -11,7 +11,7 @@ use dq_servers::Redis;
 use dq_testkit::fixture::{assert_error, done_settlements, job, keyed, queue, stats};
 
 use super::{at_most, claim_as, next_hint, open, was_woken};
-use crate::common::{ForeignKey, HOUR, declare, settle};
+use crate::common::{ForeignKey, HOUR, command_calls, declare, settle};
 
 fn at_most_of_a_group(max: u32) -> Flow {
     Flow::UNLIMITED.group_max_running(max)
@@ -340,6 +340,61 @@ async fn large_records_are_counted_a_few_in_a_call() {
     }
     settle(&backend, &running.jobs[0], Verdict::Done).await;
     assert_eq!(claim(&backend, 9).await.len(), 1);
+}
+
+/// How many leases the server counts of a group.
+fn counted(redis: &Redis, group: &str) -> Option<String> {
+    let count = redis.command(&["HMGET", "{dq}:flow:q", &format!("n{group}")]);
+    let count = &count.list()[0];
+    (!count.is_nil()).then(|| count.text())
+}
+
+#[tokio::test]
+async fn jobs_without_room_in_a_reply_are_not_counted_until_they_are_leased() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(10)).await;
+    let large = || job("q").group("a").payload(vec![b'x'; 200_000]);
+    backend.schedule((0..9).map(|_| large()).collect()).await.unwrap();
+    assert_eq!(claim(&backend, 9).await.len(), 9, "a call has room for some of them");
+    assert_eq!(counted(&redis, "a").as_deref(), Some("9"));
+}
+
+#[tokio::test]
+async fn an_entry_that_is_no_job_is_not_counted_in_the_group_of_its_record() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(9)).await;
+    store(&backend, "a", 1).await;
+    let handle = redis.command(&["ZRANGE", "{dq}:due:q", "0", "0"]).list()[0].bytes().to_vec();
+    let record = redis.command_bytes(&[b"HGET", b"{dq}:job:q", &handle]).bytes().to_vec();
+    for stray in [&b"stray"[..], b"another stray"] {
+        redis.command_bytes(&[b"HSET", b"{dq}:job:q", stray, &record]);
+        redis.command_bytes(&[b"ZADD", b"{dq}:due:q", b"1", stray]);
+    }
+    assert_eq!(claim(&backend, 2).await, [], "two are no jobs");
+    assert_eq!(counted(&redis, "a"), None);
+    assert_eq!(claim(&backend, 2).await.len(), 1);
+    assert_eq!(counted(&redis, "a").as_deref(), Some("1"));
+}
+
+/// Groups may not double the server's work.
+#[tokio::test]
+async fn a_claim_reads_each_job_once() {
+    let redis = Redis::start();
+    let backend = open(&redis).await;
+    declare(&backend, &queue("q"), at_most_of_a_group(9)).await;
+    for group in ["a", "b", "c"] {
+        store(&backend, group, 3).await;
+    }
+    let before = command_calls(&redis);
+    assert_eq!(claim(&backend, 6).await.len(), 6);
+    let after = command_calls(&redis);
+    let calls = |name: &str| after[name] - before.get(name).copied().unwrap_or_default();
+    // Leases that have expired, and due jobs.
+    assert_eq!(calls("zrangebyscore"), 2);
+    // Settings, limits, records, counts of the groups, and states.
+    assert_eq!(calls("hmget"), 5);
 }
 
 #[tokio::test]

@@ -99,6 +99,22 @@ async fn a_group_starts_in_order_of_due_whatever_the_shard() {
 }
 
 #[tokio::test]
+async fn jobs_of_a_shard_that_cannot_be_served_are_not_counted_in_their_group() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(2)).await;
+    declare(&process, &queue, Flow::UNLIMITED.group_max_running(20)).await;
+    let jobs = keyed(&queue, 20).into_iter().map(|job| job.group("a"));
+    process.schedule(jobs.collect()).await.unwrap();
+    let foreign = ForeignKey::replace(shared_redis(), &format!("{{dq#2.1}}:state:{queue}"));
+    let taken = claim(&process, &queue, 20).await;
+    foreign.restore();
+    assert!((1..20).contains(&taken.len()), "{} jobs of the other shard", taken.len());
+    let counted = shared_redis().command(&["HGET", &format!("{{dq}}:flow:{queue}"), "na"]).text();
+    assert_eq!(counted, taken.len().to_string());
+    assert_eq!(claim(&process, &queue, 20).await.len(), 20 - taken.len());
+}
+
+#[tokio::test]
 async fn all_shards_share_limits_and_what_closes_them() {
     let queue = queue();
     let process = process(Topology::Server, &queue, Some(SHARDS)).await;

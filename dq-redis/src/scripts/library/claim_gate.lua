@@ -1,16 +1,16 @@
 -- Claims from a queue with limits, and the line of the claimers that wait for room in one.
 
--- Fails if a key for groups has another type, before the claim writes any.
+-- Fails if a key for groups has another type, before the claim writes any. read_gate has checked `groups`.
 local function check_groups(partition)
   redis.call('ZCARD', partition.due)
   redis.call('HSTRLEN', partition.job, '')
   redis.call('ZCARD', partition.dead)
-  redis.call('ZCARD', partition.groups)
   redis.call('ZCARD', partition.parked)
 end
 
 -- Counts leases that have ended, and returns parked jobs that may have room. `running` is the number of
--- leases. Returns whether jobs may start, since all leases are counted, and whether nothing is left to repair.
+-- leases. Returns whether jobs may start, since all leases are counted; whether nothing is left to repair; and
+-- how many leases are counted.
 local function return_parked(partitions, gate, running)
   local max = gate.group_max
   for _, partition in ipairs(max and partitions or {}) do
@@ -20,12 +20,14 @@ local function return_parked(partitions, gate, running)
       mark_gate(partition, gate.limits)
     end
   end
-  -- A server that has lost the limit has lost `repair`, too.
-  local repair = gate.repair or max and damaged_stage(partitions, running) or not max and 'c'
-  local stage = repair and repair_groups(partitions, repair, max)
   local groups = open_groups(partitions[1])
-  local is_counted = stage ~= 'c' and stage ~= 'n' and groups.count('') == running
-  if max and is_counted then
+  local counted = groups.count('')
+  -- A server that has lost the limit has lost `repair`, too.
+  local repair = gate.repair or max and damaged_stage(partitions, counted, running) or not max and 'c'
+  local stage = repair and repair_groups(partitions, repair, max)
+  counted = repair and groups.count('') or counted
+  local is_counted = stage ~= 'c' and stage ~= 'n' and counted == running
+  if max and is_counted and gate.has_entries then
     groups.return_marked(partitions, max)
   elseif not max then
     is_counted = true
@@ -33,7 +35,7 @@ local function return_parked(partitions, gate, running)
       mark_gate(partition, gate.limits)
     end
   end
-  return is_counted, is_counted and not stage
+  return is_counted, is_counted and not stage, counted
 end
 
 -- The gate of a queue with these partitions, for a claim; nil for most queues. Its functions are inside,
@@ -62,11 +64,10 @@ local function open_gate(partitions, is_peek)
   for _, partition in ipairs(partitions) do
     running = running + (partition.refusal and 0 or redis.call('ZCARD', partition.lease))
   end
-  -- How many leases of groups are counted, and for '' of all.
+  -- How many leases are counted of the groups of admitted jobs, with these; and for '' of all.
   local counts, is_counted, is_repaired = {}, true, true
   if may_park then
-    is_counted, is_repaired = return_parked(partitions, gate, running)
-    open_groups(partitions[1]).read_counts(counts, { '' })
+    is_counted, is_repaired, counts[''] = return_parked(partitions, gate, running)
   end
   -- Subtracted from when a claimer was last seen, so that this is less than any time of joining.
   local LONG_AGO = 2 ^ 52
@@ -117,93 +118,104 @@ local function open_gate(partitions, is_peek)
 
   -- Finds the first due jobs that may start, at most `max`, and parks those before them whose groups are
   -- full. Beyond `starting`, ends at the first job with which its group would use more than half of its limit.
-  -- Returns the count per partition; these jobs are then its first due ones.
+  -- Returns the count per partition; these jobs are then its first due ones. A partition gets what the next
+  -- steps need of them: `admitted` is handle, due time, handle, …; `begun` is handle, group or '', handle, …;
+  -- and `records` are theirs, unless some may be large.
   function gate.admit(max, starting)
-    local share, entries, next_at, started, parked, admitted = {}, {}, {}, {}, 0, 0
+    local share, parked, admitted = {}, 0, 0
+    -- By partition, what was read last: handle, due time, handle, …; records; groups and their counts; and the
+    -- position of the first job that has not been looked at.
+    local lists = {}
     local function read_more(i)
-      local partition, groups = partitions[i], open_groups(partitions[i])
+      local partition, handles = partitions[i], {}
       local limit = partition.large and 8 or parked > 0 and 100 or math.min(100, max - admitted)
-      local found, handles, unknown = redis.call(
-        'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', share[i], limit), {}, {}
-      entries[i], next_at[i] = found, 1
-      if #found == 0 then
-        return
-      end
-      for n = 1, #found / 2 do
-        handles[n] = found[2 * n - 1]
-      end
-      for n, record in ipairs(redis.call('HMGET', partition.job, unpack(handles))) do
-        local group = groups.of(record)
-        if group then
-          partition.group_of[handles[n]] = group
-          if not counts[group] then
-            counts[group] = 0
-            unknown[#unknown + 1] = group
-          end
+      local found = redis.call(
+        'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', share[i], limit)
+      local list = { entries = found, at = 1, size = #found / 2 }
+      lists[i] = list
+      if list.size > 0 then
+        for n = 1, list.size do
+          handles[n] = found[2 * n - 1]
         end
+        list.records = redis.call('HMGET', partition.job, unpack(handles))
+        list.groups, list.counts = open_groups(partition).of_all(list.records)
       end
-      groups.read_counts(counts, unknown)
     end
     -- The partition with the first entry that has not been looked at.
     local function first_partition()
-      if #partitions == 1 and next_at[1] and next_at[1] < #entries[1] then
-        return 1
-      end
-      local first, first_due
-      for i, found in pairs(entries) do
-        if #found > 0 and next_at[i] > #found then
+      local first, first_due, first_handle
+      for i, list in pairs(lists) do
+        if list.size > 0 and list.at > list.size then
           read_more(i)
+          list = lists[i]
         end
-        local handle, due = entries[i][next_at[i]], tonumber(entries[i][next_at[i] + 1])
-        if handle and (not first or due < first_due
-          or due == first_due and precedes(handle, entries[first][next_at[first]]))
-        then
-          first, first_due = i, due
+        local handle, due = list.entries[2 * list.at - 1], tonumber(list.entries[2 * list.at])
+        if handle and (not first or due < first_due or due == first_due and precedes(handle, first_handle)) then
+          first, first_due, first_handle = i, due, handle
         end
       end
       return first
     end
     for i, partition in ipairs(partitions) do
-      -- The groups of its first due jobs by handle.
-      share[i], partition.group_of = 0, {}
+      share[i], partition.admitted, partition.begun = 0, {}, {}
+      partition.records = not partition.large and {} or nil
       if max > 0 and not partition.paused then
         read_more(i)
       end
     end
+    local group_max, i, list = gate.group_max, nil, nil
     while admitted < max and parked < MAX_PARKED do
-      local i = first_partition()
-      if not i then
+      if not list or #partitions > 1 or list.at > list.size then
+        i = first_partition()
+        list = i and lists[i]
+      end
+      if not list then
         break
       end
-      local handle, due = entries[i][next_at[i]], entries[i][next_at[i] + 1]
-      local group = partitions[i].group_of[handle]
-      next_at[i] = next_at[i] + 2
-      local running_of_group = group and counts[group] + (started[group] or 0)
-      if group and running_of_group >= gate.group_max then
-        open_groups(partitions[i]).park(group, score_time(due), handle)
+      local partition, n, at = partitions[i], share[i], list.at
+      local handle, due, group = list.entries[2 * at - 1], list.entries[2 * at], list.groups[at]
+      local count = group ~= '' and (counts[group] or tonumber(list.counts[at] or 0) or 0)
+      list.at = at + 1
+      if count and count >= group_max then
+        open_groups(partition).park(group, score_time(due), handle)
         parked = parked + 1
-      elseif group and admitted >= starting and 2 * (running_of_group + 1) > gate.group_max then
+      elseif count and admitted >= starting and 2 * (count + 1) > group_max then
         break
       else
-        if group then
-          started[group] = (started[group] or 0) + 1
+        local taken, begun, kept = partition.admitted, partition.begun, partition.records
+        if count then
+          counts[group] = count + 1
         end
-        share[i], admitted = share[i] + 1, admitted + 1
+        taken[2 * n + 1], taken[2 * n + 2] = handle, due
+        begun[2 * n + 1], begun[2 * n + 2] = handle, group
+        if kept then
+          kept[n + 1] = list.records[at]
+        end
+        share[i], admitted = n + 1, admitted + 1
       end
     end
+    gate.has_entries = gate.has_entries or parked > 0
     return share
   end
 
-  -- Counts the leases in a partition's reply.
+  -- Counts the leases in a partition's reply; nil if it is refused.
   function gate.count_begun(partition, reply)
-    local begun, n = {}, 0
-    for i = 4, #reply, 4 do
-      begun[n + 1], begun[n + 2] = reply[i], partition.group_of[reply[i]] or ''
-      n = n + 2
+    local begun, leases = partition.begun, reply and (#reply - 3) / 4 or 0
+    counts[''] = counts[''] + leases
+    if leases < #begun / 2 then
+      -- Some are no job, or their records have no room in the reply.
+      local next_at = 4
+      for i = 1, #begun, 2 do
+        local group = begun[i + 1]
+        if reply and reply[next_at] == begun[i] then
+          next_at = next_at + 4
+        else
+          begun[i] = false
+          counts[group] = group ~= '' and counts[group] - 1 or counts[group]
+        end
+      end
     end
-    if n > 0 then
-      open_groups(partition).count_begun(begun, counts)
-    end
+    open_groups(partition).count_begun(begun, counts)
   end
 
   -- Counts jobs that the claim has started. If no more may start, sets when it has to come again
@@ -223,7 +235,7 @@ local function open_gate(partitions, is_peek)
       end
       return
     end
-    local has_parked = gate.group_max and redis.call('ZCARD', partitions[1].groups) > 0
+    local has_parked = gate.has_entries and redis.call('ZCARD', partitions[1].groups) > 0
     if free > 0 and not gate.has_line and not has_parked then
       return
     end

@@ -41,8 +41,8 @@ local function read_gate(partition, is_claim)
     max = max, interval = interval, group_max = group_max, limits = limits, repair = stored[6],
     line = line, has_line = has_line, is_closed = closed_until > now,
   }
-  if group_max then
-    redis.call('ZCARD', partition.groups)
+  if group_max or has_groups(partition) then
+    gate.has_entries = redis.call('ZCARD', partition.groups) > 0
   end
 
   -- Until when the rate is used, in microseconds: between now and a whole burst after it, also after

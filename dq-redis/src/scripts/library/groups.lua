@@ -23,7 +23,7 @@ local function open_groups(partition)
   local ENTRY_BYTES = 1 + 8 + HANDLE_BYTES + 2
   local shard = struct.pack('>I2', tonumber(string.match(partition.due, '^{[^}#]*#%d+%.(%d+)}') or 0))
 
-  local byte, find, substring = string.byte, string.find, string.sub
+  local byte, find, match, substring = string.byte, string.find, string.match, string.sub
 
   -- The group in a record, escaped as there; nil if it has none, or if the record is missing or damaged.
   function groups.of(record)
@@ -38,7 +38,7 @@ local function open_groups(partition)
       at = at + 4
     end
     -- Most jobs have no header before it, and a name without escapes.
-    local first = string.match(record, '^{"dq%-group":"([^"\\]*)"', at + 4)
+    local first = match(record, '^{"dq%-group":"([^"\\]*)"', at + 4)
     if first or #record < at + 3 then
       return first
     end
@@ -117,71 +117,64 @@ local function open_groups(partition)
     return group and redis.call('ZSCORE', key, entry_of(group, tonumber(due), handle))
   end
 
-  -- Adds to `counts` how many leases of these groups are counted, and for '' of all.
-  function groups.read_counts(counts, names)
-    if #names > 0 then
-      local fields = {}
-      for i, name in ipairs(names) do
-        fields[i] = 'n' .. name
-      end
-      for i, count in ipairs(redis.call('HMGET', flow, unpack(fields))) do
-        counts[names[i]] = tonumber(count or 0) or 0
-      end
+  -- The groups of some records, '' for none, and how many leases of each are counted, as stored.
+  function groups.of_all(records)
+    local names, fields, of = {}, {}, groups.of
+    for i = 1, #records do
+      local name = of(records[i]) or ''
+      names[i], fields[i] = name, 'n' .. name
     end
-    return counts
+    return names, redis.call('HMGET', flow, unpack(fields))
   end
 
+  -- How many leases of a group are counted, and for '' of all.
   function groups.count(group)
-    return groups.read_counts({}, { group })[group]
+    return tonumber(redis.call('HGET', flow, 'n' .. group) or 0) or 0
   end
 
-  -- Writes the counts after these changes. `counts` has those before, and gets the new ones.
-  local function write_counts(changes, counts)
-    local stored, removed = {}, {}
-    for group, change in pairs(changes) do
-      local count = math.max(0, counts[group] + change)
-      counts[group] = count
-      if count > 0 then
-        local n = #stored
-        stored[n + 1], stored[n + 2] = 'n' .. group, count .. ''
-      else
+  -- Counts leases that have begun, at most 100: `begun` is handle, group or '', handle, …; a handle is false if
+  -- the lease has not begun. `counts` has the counts of their groups and of all, with these leases.
+  function groups.count_begun(begun, counts)
+    -- Most counts of a call are equal, and formatting is slow.
+    local fields, n, removed, texts = {}, 0, {}, {}
+    for i = 1, #begun, 2 do
+      local handle, group = begun[i], begun[i + 1]
+      local count = counts[group]
+      if handle then
+        fields[n + 1], fields[n + 2] = 'h' .. handle .. shard, group
+        n = n + 2
+      end
+      if group ~= '' and count > 0 then
+        texts[count] = texts[count] or string.format('%d', count)
+        fields[n + 1], fields[n + 2] = 'n' .. group, texts[count]
+        n = n + 2
+      elseif group ~= '' then
         removed[#removed + 1] = 'n' .. group
       end
     end
-    send('HSET', flow, stored)
-    send('HDEL', flow, removed)
-  end
-
-  -- Counts leases that have begun, at most 100: `begun` is handle, group or '', handle, …; `counts` has the
-  -- counts of their groups and of all.
-  function groups.count_begun(begun, counts)
-    local changes = {}
-    for i = 1, #begun, 2 do
-      local group = begun[i + 1]
-      begun[i] = 'h' .. begun[i] .. shard
-      if group ~= '' then
-        changes[group] = (changes[group] or 0) + 1
-      end
+    if n > 0 then
+      fields[n + 1], fields[n + 2] = 'n', string.format('%d', counts[''])
+      redis.call('HSET', flow, unpack(fields))
     end
-    changes[''] = #begun / 2
-    send('HSET', flow, begun)
-    write_counts(changes, counts)
+    send('HDEL', flow, removed)
   end
 
   -- Counts those leases that are not counted yet, at most 100.
   function groups.count_uncounted(handles, records)
-    local fields, begun, names, counts = {}, {}, { '' }, {}
+    local fields, begun, counts = {}, {}, { [''] = groups.count('') }
     for i, handle in ipairs(handles) do
       fields[i] = 'h' .. handle .. shard
     end
+    local names, stored = groups.of_all(records)
     for i, counted in ipairs(redis.call('HMGET', flow, unpack(fields))) do
       if not counted then
-        local group = groups.of(records[i]) or ''
-        begun[#begun + 1], begun[#begun + 2] = handles[i], group
-        names[#names + 1] = group
+        local name = names[i]
+        begun[#begun + 1], begun[#begun + 2] = handles[i], name
+        counts[''] = counts[''] + 1
+        counts[name] = name ~= '' and (counts[name] or tonumber(stored[i] or 0) or 0) + 1 or counts[name]
       end
     end
-    groups.count_begun(begun, groups.read_counts(counts, names))
+    groups.count_begun(begun, counts)
   end
 
   -- Counts leases that have ended, at most 100. Returns whether that makes room for a parked job.
@@ -189,23 +182,39 @@ local function open_groups(partition)
     if #handles == 0 then
       return false
     end
-    local fields, names, changes, has_room = {}, { '' }, { [''] = 0 }, false
-    for i, handle in ipairs(handles) do
-      fields[i] = 'h' .. handle .. shard
+    local removed, has_room = {}, false
+    for i = 1, #handles do
+      removed[i] = 'h' .. handles[i] .. shard
     end
-    for _, group in ipairs(redis.call('HMGET', flow, unpack(fields))) do
-      if group then
-        changes[''] = changes[''] - 1
+    -- All leases, and then the groups of those that are counted; and how many leases of each have ended.
+    local names, fields, ended, known, counted = { '' }, { 'n' }, {}, 1, 0
+    local found = redis.call('HMGET', flow, unpack(removed))
+    for i = 1, #handles do
+      local group = found[i]
+      local before = group and ended[group]
+      if before then
+        ended[group] = before + 1
+      elseif group and group ~= '' then
+        known = known + 1
+        names[known], fields[known], ended[group] = group, 'n' .. group, 1
       end
-      if group and group ~= '' then
-        names[#names + 1] = not changes[group] and group or nil
-        changes[group] = (changes[group] or 0) - 1
+      counted = counted + (group and 1 or 0)
+    end
+    ended[''] = counted
+    local counts, stored, last = redis.call('HMGET', flow, unpack(fields)), {}, #handles
+    for i = 1, known do
+      local count = (tonumber(counts[i] or 0) or 0) - ended[names[i]]
+      if count > 0 then
+        stored[#stored + 1], stored[#stored + 2] = fields[i], string.format('%d', count)
+      else
+        last = last + 1
+        removed[last] = fields[i]
       end
     end
-    redis.call('HDEL', flow, unpack(fields))
-    write_counts(changes, groups.read_counts({}, names))
+    redis.call('HDEL', flow, unpack(removed))
+    send('HSET', flow, stored)
     local has_lines = redis.call('ZCARD', key) > 0
-    for i = 2, has_lines and #names or 0 do
+    for i = 2, has_lines and known or 0 do
       has_room = mark(names[i]) or has_room
     end
     -- Another program may have removed all lines: the next claim repairs that.

@@ -114,10 +114,10 @@ end
 local STAGES = { c = clear_counts, n = count_leases, l = return_lines, o = return_lost }
 local NEXT_STAGE = { c = 'n', n = 'l', l = 'o' }
 
--- The stage with which a repair has to begin; nil if everything is in order. `running` is the number of
--- leases.
-local function damaged_stage(partitions, running)
-  return open_groups(partitions[1]).count('') ~= running and 'c'
+-- The stage with which a repair has to begin; nil if everything is in order. So many leases are `counted`, and
+-- `running` is their number.
+local function damaged_stage(partitions, counted, running)
+  return counted ~= running and 'c'
     or count_lines(partitions) ~= sum_of(partitions, 'parked') and 'l' or nil
 end
 
