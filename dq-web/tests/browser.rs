@@ -256,7 +256,7 @@ impl Operator {
         }
         window.enter("input[name=due]", "5h").await;
         self.change(reschedule, "The job has a new due time.").await;
-        window.wait_for("in 5 h").await;
+        window.wait_for("in 5h").await;
 
         self.go(&format!("job?queue={ENCODED}&id={dead}")).await;
         let replayed = "The job is due now, with all of its attempts.";
