@@ -35,8 +35,9 @@ const MEASUREMENTS: [(&str, Measurement); 8] = [
     ("limits", limits::limits),
 ];
 
-/// `serve` is `dq serve` on Redis, for workers in other languages.
-const STORES: [&str; 4] = ["redis", "sqlite", "postgres", "serve"];
+/// The tables, each with its store. `serve` has workers in other languages, for `dq serve` on Redis.
+const TABLES: [(&str, &str); 4] =
+    [("redis", "redis"), ("sqlite", "sqlite"), ("postgres", "postgres"), ("serve", "redis")];
 
 /// Compares dq on Redis, SQLite and PostgreSQL with other libraries and prints a table for each.
 ///
@@ -44,9 +45,9 @@ const STORES: [&str; 4] = ["redis", "sqlite", "postgres", "serve"];
 /// peer whose tools are missing is named and left out.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Measures only on these stores.
-    #[arg(long, value_name = "STORE", value_parser = STORES)]
-    store: Vec<String>,
+    /// Prints only these tables.
+    #[arg(long = "table", alias = "store", value_name = "TABLE", value_parser = TABLES.map(|(name, _)| name))]
+    tables: Vec<String>,
     /// Measures only these peers.
     #[arg(long = "peer", value_name = "PEER", value_parser = peer::PEERS.map(|(name, ..)| name))]
     peers: Vec<String>,
@@ -64,32 +65,35 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     let mut failed = Vec::new();
-    let is_chosen =
-        |store: &&str| options.store.is_empty() || options.store.iter().any(|name| name == store);
-    let stores = STORES.into_iter().filter(is_chosen);
-    let stores = stores.map(|store| Ok((store, build(store, &options.peers)?)));
-    for (store, peers) in stores.collect::<Result<Vec<_>>>()? {
+    let tables = TABLES.into_iter().filter(|(table, _)| is_chosen(&options.tables, table));
+    let tables = tables.map(|(table, store)| Ok((table, store, build(table, &options.peers)?)));
+    for (table, store, peers) in tables.collect::<Result<Vec<_>>>()? {
         if peers.is_empty() {
             continue;
         }
         let files = tempfile::tempdir_in(directory())?;
         let mut conditions = Conditions::observe(files.path(), options.quick);
-        // Workers of `dq serve` only run jobs; its store is Redis.
-        let is_serve = store == "serve";
-        let store = Store::start(if is_serve { "redis" } else { store }, files.path())?;
-        let is_possible = |measurement: &str| !is_serve || measurement == "no-op";
-        failed.extend(measure(&peers, &store, &sizes, options, is_possible));
+        let store = Store::start(store, files.path())?;
+        let mut measurements = MEASUREMENTS.to_vec();
+        // Workers of `dq serve` only run jobs.
+        measurements.retain(|(name, _)| table != "serve" || *name == "no-op");
+        measurements.retain(|(name, _)| is_chosen(&options.measurements, name));
+        failed.extend(measure(&peers, &store, &sizes, &measurements, options.million));
         conditions.finish(store.version().into_iter().collect());
         println!("{conditions}");
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-fn build(store: &str, named: &[String]) -> Result<Vec<Peer>> {
+/// Whether an option that can be repeated names it, or is absent.
+fn is_chosen(named: &[String], name: &str) -> bool {
+    named.is_empty() || named.iter().any(|it| it == name)
+}
+
+fn build(table: &str, named: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
-    let is_chosen = |name: &str| named.is_empty() || named.iter().any(|it| it == name);
-    let chosen = peer::PEERS.into_iter().filter(|(name, _, of)| *of == store && is_chosen(name));
-    for (name, version, _) in chosen {
+    let chosen = peer::PEERS.into_iter().filter(|(_, _, of)| *of == table);
+    for (name, version, _) in chosen.filter(|(name, ..)| is_chosen(named, name)) {
         match Peer::build(name, version, &directory().join(name)) {
             Ok(peer) => peers.push(peer),
             Err(error) if named.is_empty() => eprintln!("{name} is left out: {error}"),
@@ -104,20 +108,16 @@ fn measure(
     peers: &[Peer],
     store: &Store,
     sizes: &Sizes,
-    options: &Options,
-    is_possible: impl Fn(&str) -> bool,
+    measurements: &[(&str, Measurement)],
+    million: bool,
 ) -> Vec<String> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut failed = Vec::new();
-    let is_chosen = |name: &str| {
-        is_possible(name)
-            && (options.measurements.is_empty() || options.measurements.iter().any(|it| it == name))
-    };
-    for (name, measure) in MEASUREMENTS.into_iter().filter(|(name, _)| is_chosen(name)) {
+    for (name, measure) in measurements {
         // Peers take turns in each measurement, so a busy minute on the machine hits several.
         for (column, peer) in peers.iter().enumerate() {
             eprintln!("{name}: {}", peer.name);
-            let measured = match measure(peer, store, sizes, options.million) {
+            let measured = match measure(peer, store, sizes, million) {
                 Ok(measured) => measured,
                 Err(error) => {
                     eprintln!("  {error}");

@@ -12,7 +12,7 @@ use crate::measure::{CHILD, Result};
 
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The peers with their versions and stores. Each store has its own table.
+/// The peers with their versions and tables.
 pub(crate) const PEERS: [(&str, &str, &str); 20] = [
     ("dq", OWN_VERSION, "redis"),
     ("asynq", "0.26.0", "redis"),
