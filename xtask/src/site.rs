@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::package::UNPUBLISHED;
 use crate::run::{Result, read, root, step, target_dir, write};
 use crate::test::documentation;
 use crate::tool::tool;
@@ -33,7 +34,9 @@ const API: (&str, &str) = (
 
 pub(crate) fn site() -> Result {
     let (book, site) = (target_dir().join("xtask/book"), target_dir().join("site"));
-    for dir in [&book, &site] {
+    let api = target_dir().join("doc");
+    // The folder of the API may have pages of crates that are not published.
+    for dir in [&book, &site, &api] {
         if dir.exists() {
             fs::remove_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         }
@@ -45,8 +48,7 @@ pub(crate) fn site() -> Result {
     for file in files_below(&site)?.iter().filter(|file| file.ends_with(".html")) {
         pages.insert(file.clone(), read(&site.join(file))?);
     }
-    documentation()?;
-    let api = target_dir().join("doc");
+    documentation(&UNPUBLISHED)?;
     for file in files_below(&api)? {
         copy(&api.join(&file), &site.join("api").join(&file))?;
     }
@@ -101,7 +103,7 @@ fn name_file(text: &str, file: &str) -> String {
     let (name, path) = (text.trim_matches('`'), Path::new(file));
     if file == SUMMARY {
         text.to_owned()
-    } else if path.ends_with(name) || path.file_stem().is_some_and(|stem| stem == name) {
+    } else if path.ends_with(name) {
         format!("`{file}`")
     } else {
         format!("{text} (`{file}`)")
@@ -227,6 +229,5 @@ mod tests {
         });
         assert_eq!(mapped, "See `examples/a.rs` and ![plot](p.svg), [x] and `v[1]`.\n");
         assert_eq!(name_file("Deploying", "deploy/x.yaml"), "Deploying (`deploy/x.yaml`)");
-        assert_eq!(name_file("a", "examples/a.rs"), "`examples/a.rs`");
     }
 }
