@@ -72,12 +72,13 @@ async fn a_frozen_server_leaves_the_outcome_of_changes_unknown() {
     let postgres = start().await;
     let address = postgres.address();
     let url = format!("{}?response_timeout=1s&connections=1", postgres.url());
-    // Each call has a connection of its own on the frozen server.
+    // Each call has a connection of its own on the frozen server. The maintenance of a process that
+    // has claimed uses it, too, so none of the others has.
     let connected = || retry(|| connect(&url));
     let (backend, settling) = (connected().await, connected().await);
     let (counting, claiming) = (connected().await, connected().await);
     retry(|| backend.schedule(vec![job("q")])).await;
-    let leased = retry(|| claim_for(&*backend, &["q"], 1, LEASE)).await.jobs.remove(0);
+    let leased = retry(|| claim_for(&*claiming, &["q"], 1, LEASE)).await.jobs.remove(0);
     let new = in_an_hour(job("q"));
     let done = [Settlement::new(leased.lease(), Verdict::Done)];
     postgres.freeze();
