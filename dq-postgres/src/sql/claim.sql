@@ -87,7 +87,8 @@ BEGIN
                 new_gate := g;
                 is_called := false;
                 IF f.q = ANY (locked)
-                    AND (f.max_running IS NOT NULL OR g.line <> '{}' OR g.parked > 0)
+                    AND (g.line <> '{}' OR g.parked > 0
+                        OR EXISTS (SELECT FROM dq.note n WHERE n.q = f.q AND n.at >= g.read_to))
                 THEN
                     noted := dq.read_notes(f, g, holder, first_expired, t);
                     new_gate := noted.g;
@@ -192,7 +193,7 @@ DECLARE
 BEGIN
     -- Locks in one order, like `settle`.
     PERFORM FROM dq.job j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
-    -- A claim beside this does not see the renewal, and might give the place away.
+    -- A claim beside this does not see the renewal, and might give the slot away.
     IF EXISTS (SELECT FROM dq.flow WHERE coalesce(max_running, group_max_running) IS NOT NULL) THEN
         PERFORM pg_advisory_xact_lock(dq.lock_key('dq.gate', limited.q)) FROM (
             SELECT DISTINCT j.q FROM dq.job j JOIN dq.flow USING (q)

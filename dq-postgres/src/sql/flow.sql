@@ -99,7 +99,8 @@ CREATE OR REPLACE FUNCTION dq.pass_gate(
     is_called boolean, is_due boolean, has_lock boolean, t bigint, OUT until bigint, OUT again_at bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    place integer;
+    -- Of the claimer, in the line.
+    position integer;
     opens_at bigint;
     is_full boolean := coalesce(free = started, false);
     has_room boolean;
@@ -115,28 +116,28 @@ BEGIN
         g.line := g.line[2:];
         g.seen := g.seen[2:];
     END LOOP;
-    place := array_position(g.line, claimer);
+    position := array_position(g.line, claimer);
     IF started > 0 THEN
         g.used := coalesce(dq.used_until(f, g.used, t) + started * f.rate_interval, g.used);
-        IF place IS NOT NULL THEN
+        IF position IS NOT NULL THEN
             -- Those before it were woken, or had their turns, and did not come: they may have ended.
-            g.line := g.line[place + 1:];
-            g.seen := g.seen[place + 1:];
-            place := NULL;
+            g.line := g.line[position + 1:];
+            g.seen := g.seen[position + 1:];
+            position := NULL;
         END IF;
     END IF;
     opens_at := dq.opens_at(f, g.used, t);
     has_room := opens_at IS NULL AND NOT is_full;
     -- Jobs that only wait for their groups are parked.
     IF NOT has_room OR g.parked > 0 THEN
-        IF g.seen[place] < t - 30000 THEN
-            g.seen[place] := t;
-        ELSIF place IS NULL AND has_lock AND started < to_start AND (is_due OR g.parked > 0)
+        IF g.seen[position] < t - 30000 THEN
+            g.seen[position] := t;
+        ELSIF position IS NULL AND has_lock AND started < to_start AND (is_due OR g.parked > 0)
             AND cardinality(g.line) < 50
         THEN
             g.line := g.line || claimer;
             g.seen := g.seen || t;
-            place := cardinality(g.line);
+            position := cardinality(g.line);
         END IF;
     END IF;
     IF has_room AND has_lock AND g.line <> '{}' THEN
@@ -148,19 +149,19 @@ BEGIN
             PERFORM dq.call_worker(f.q, 0, g.line[1]);
             g.line := g.line[2:];
             g.seen := g.seen[2:];
-            place := place - 1;
+            position := position - 1;
         ELSIF NOT is_due AND g.parked <= 0 THEN
             -- Nobody has to wait any more: without a job for them, nobody is woken either.
             PERFORM dq.call_worker(f.q, 9000000000000000, '');
             g.line := '{}';
             g.seen := '{}';
-            place := NULL;
+            position := NULL;
         END IF;
     END IF;
-    IF has_lock AND place IS NOT NULL AND (is_full OR g.parked > 0) THEN
+    IF has_lock AND position IS NOT NULL AND (is_full OR g.parked > 0) THEN
         -- A settlement under way does not see the newcomer, nor did this claim see its room.
         IF NOT pg_try_advisory_xact_lock(dq.lock_key('dq.flow', f.q)) THEN
-            again_at := t + 10 + (t - g.seen[place]) / 2;
+            again_at := t + 10 + (t - g.seen[position]) / 2;
         ELSIF (is_full AND (dq.room(f, g.used, t)).free > 0) OR (g.parked > 0 AND g.walk_at < 0)
             OR EXISTS (SELECT FROM dq.note WHERE q = f.q AND at >= g.read_to AND grp IS NOT NULL)
         THEN
@@ -176,7 +177,7 @@ BEGIN
     END IF;
     -- At a rate, each has a turn.
     until := CASE WHEN is_full THEN 9223372036854775807
-        ELSE opens_at + coalesce((place - 1) * f.rate_interval, 0) / 1000 END;
+        ELSE opens_at + coalesce((position - 1) * f.rate_interval, 0) / 1000 END;
 END $$;
 
 -- Calls one worker of the line after the end of leases: the first one that no earlier end has called. Its
@@ -194,10 +195,13 @@ BEGIN
         INSERT INTO dq.note (q, at, grp)
             SELECT f.q, dq.now_ms(), ended FROM unnest(groups) AS ended WHERE ended IS NOT NULL;
     END IF;
-    SELECT waiting INTO called FROM unnest(g.line) WITH ORDINALITY AS line (waiting, place)
+    IF g.line = '{}' THEN
+        RETURN;
+    END IF;
+    SELECT waiting INTO called FROM unnest(g.line) WITH ORDINALITY AS line (waiting, position)
         WHERE waiting <> ALL (ARRAY(
             SELECT worker FROM dq.note WHERE q = f.q AND at >= g.read_to AND worker IS NOT NULL))
-        ORDER BY place LIMIT 1;
+        ORDER BY position LIMIT 1;
     IF FOUND THEN
         INSERT INTO dq.note (q, at, worker) VALUES (f.q, dq.now_ms(), called);
         PERFORM dq.call_worker(f.q, coalesce(dq.opens_at(f, g.used, t), 0), called);

@@ -133,9 +133,9 @@ BEGIN
     END IF;
     is_called := called <> '{}';
     IF g.line && called THEN
-        SELECT coalesce(array_agg(worker ORDER BY place), '{}'), coalesce(array_agg(at ORDER BY place), '{}')
+        SELECT coalesce(array_agg(worker ORDER BY position), '{}'), coalesce(array_agg(at ORDER BY position), '{}')
             INTO g.line, g.seen
-            FROM unnest(g.line, g.seen) WITH ORDINALITY AS waiting (worker, at, place)
+            FROM unnest(g.line, g.seen) WITH ORDINALITY AS waiting (worker, at, position)
             WHERE worker <> ALL (called);
     END IF;
     IF f.group_max_running IS NOT NULL THEN
@@ -184,13 +184,13 @@ BEGIN
         FROM counted),
     filled AS (
         SELECT *, coalesce(number > f.group_max_running, false) AS is_full FROM numbered),
-    placed AS (
-        SELECT *, count(*) FILTER (WHERE NOT is_full) OVER (ORDER BY due, seq) AS place_in_claim FROM filled),
+    summed AS (
+        SELECT *, count(*) FILTER (WHERE NOT is_full) OVER (ORDER BY due, seq) AS admitted_so_far FROM filled),
     judged AS (
         SELECT *, 0 = count(*) FILTER (
-            WHERE NOT is_full AND place_in_claim > to_start AND 2 * number > f.group_max_running
-        ) OVER (ORDER BY due, seq) AS is_reached FROM placed)
-    SELECT coalesce(array_agg(place) FILTER (WHERE NOT is_full AND place_in_claim <= most), '{}'),
+            WHERE NOT is_full AND admitted_so_far > to_start AND 2 * number > f.group_max_running
+        ) OVER (ORDER BY due, seq) AS is_reached FROM summed)
+    SELECT coalesce(array_agg(place) FILTER (WHERE NOT is_full AND admitted_so_far <= most), '{}'),
             array_agg(place) FILTER (WHERE is_full)
         INTO admitted, in_full FROM judged WHERE is_reached;
     UPDATE dq.job
