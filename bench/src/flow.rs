@@ -1,7 +1,10 @@
 //! Limits: what they cost while they do not bind, and how soon a freed slot is used by another process.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dq::backend::{Backend, ClaimParams, Settlement, Want};
 use dq::config::QueueSettings;
@@ -17,6 +20,8 @@ use crate::table::Figure;
 const GROUPS: usize = 1_000;
 
 const PAUSE: Duration = Duration::from_millis(100);
+
+const PAGE: usize = 8_192;
 
 /// More than the slots of the runner.
 const NOT_BINDING: u32 = 100_000;
@@ -78,7 +83,8 @@ pub(crate) fn costs(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// From a settlement in this process to the start of the waiting job in another, with one slot.
+/// From a settlement in this process to the start of the waiting job in another, with one slot; and the time that
+/// two writes take to reach the disk, which a settlement and a claim cannot be faster than.
 pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let rounds = plan.full_or_quick(500, 20);
     let url = store.fresh()?;
@@ -101,7 +107,8 @@ pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let mut lease = block_on(take_slot())?;
     let worker = Worker::start(&own, &url, 0)?;
     thread::sleep(PAUSE * 20);
-    let mut times = Vec::new();
+    let (mut times, mut syncs) = (Vec::new(), Vec::new());
+    let file = written_file(&plan.dir)?;
     for round in 0..rounds {
         let _ = block_on(job(round).into_future())?;
         // The worker finds the queue full, and waits.
@@ -116,14 +123,34 @@ pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
             }
         };
         times.push(Duration::from_micros(run.started.unsigned_abs()).saturating_sub(settled));
+        let start = Instant::now();
+        for _ in 0..2 {
+            file.write_all_at(&[1; PAGE], 0)?;
+            file.sync_data()?;
+        }
+        syncs.push(start.elapsed());
         lease = block_on(take_slot())?;
     }
     drop(worker);
     block_on(dq.close())?;
-    let times = Times::new(times);
+    let (times, syncs) = (Times::new(times), Times::new(syncs));
     let name = format!("{}: settlement to start in another process, one slot", store.name);
     Ok(vec![
         Figure::new(format!("{name}: p50"), times.millis_at(0.5), "ms"),
         Figure::new(format!("{name}: p99"), times.millis_at(0.99), "ms").at_most(5.0),
+        Figure::new(format!("{}: two writes to disk: p50", store.name), syncs.millis_at(0.5), "ms"),
+        Figure::new(
+            format!("{}: two writes to disk: p99", store.name),
+            syncs.millis_at(0.99),
+            "ms",
+        ),
     ])
+}
+
+/// Written already, because a write that extends a file takes longer.
+fn written_file(dir: &Path) -> Result<File> {
+    let file = File::create(dir.join("written"))?;
+    file.write_all_at(&[0; PAGE], 0)?;
+    file.sync_all()?;
+    Ok(file)
 }
