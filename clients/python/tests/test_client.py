@@ -138,11 +138,15 @@ def test_a_lost_answer_stores_one_job(server: Server, client: Client, queue: str
     assert [job["id"] for job in jobs] == [str(scheduled.id)]
 
 
-def test_a_cancel_without_answer_is_not_repeated(server: Server, client: Client, queue: str) -> None:
+def test_a_cancel_or_any_post_without_answer_is_not_repeated(server: Server, client: Client, queue: str) -> None:
     client.schedule(queue, due="1h", key="a")
-    with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky, pytest.raises(DqError) as raised:
-        unlucky.cancel(queue, "a")
-    assert raised.value.kind == "outcome unknown"
+    with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
+        assert kind_of(lambda: unlucky.cancel(queue, "a")) == "outcome unknown"
+    with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
+        post = lambda: unlucky.request("POST", f"/v1/queues/{queue}/jobs", {"payload": 1})  # noqa: E731
+        assert kind_of(post) == "outcome unknown"
+    with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
+        assert unlucky.request("GET", f"/v1/queues/{queue}")["ready"] == 1
 
 
 def test_async_client(server: Server, queue: str) -> None:

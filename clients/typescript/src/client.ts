@@ -9,7 +9,7 @@ export interface ConnectionOptions {
 
 /** While the server is away, a call is repeated for `retryFor` milliseconds, by default 10,000. */
 export type CallOptions = { signal?: AbortSignal; retryFor?: number };
-export type RequestOptions = CallOptions & { body?: unknown; timeout?: number };
+export type RequestOptions = CallOptions & { body?: unknown; timeout?: number; repeat?: boolean };
 export type JobRef = string | { key: string };
 export type When = { delay?: Duration; at?: never } | { delay?: never; at: Date | string };
 
@@ -90,8 +90,8 @@ export class Client {
 
   /** Schedules up to 1,000 jobs in one call; one that is invalid prevents all. */
   async scheduleMany(queue: string, jobs: NewJob[], options?: CallOptions): Promise<Scheduled[]> {
-    const body = { jobs: jobs.map(newJob) };
-    return (await this.request("POST", `${path(queue)}:schedule`, { ...options, body })).results;
+    const call = { ...options, body: { jobs: jobs.map(newJob) }, repeat: true };
+    return (await this.request("POST", `${path(queue)}:schedule`, call)).results;
   }
 
   /** Cancels a waiting job. Rejects with `conflict` if it runs, `not found` if none waits. */
@@ -113,20 +113,19 @@ export class Client {
     return this.request("GET", `${path(queue, job)}/timeline`, options);
   }
 
-  /** Sends any request of the HTTP API; while the server is away, to each address in turn. */
+  /** Sends any request. If the answer is lost, `repeat` counts: by default, not a POST or DELETE. */
   async request(method: string, path: string, options: RequestOptions = {}): Promise<any> {
-    const { signal, retryFor = 10_000, timeout = 10_000 } = options;
+    const { signal, timeout = 10_000, repeat = !/^(POST|DELETE)$/.test(method) } = options;
     const body = JSON.stringify(options.body);
     if (Buffer.byteLength(body ?? "") > 2_000_000) throw new DqError("too large", "above 2 MB");
-    const end = performance.now() + retryFor;
+    const end = performance.now() + (options.retryFor ?? 10_000);
     for (let backoff = 100; ; backoff = Math.min(2 * backoff, 5_000)) {
       const url = this.#urls[0]!;
       try {
         return await send(url + path, { method, headers: this.#headers, body }, timeout, signal);
       } catch (error: any) {
         const pause = backoff * (0.5 + Math.random() / 2);
-        // After a cancel that has taken effect, the next answer would be `not found`.
-        const isAmbiguous = method === "DELETE" && error.kind === "outcome unknown";
+        const isAmbiguous = !repeat && error.kind === "outcome unknown";
         if (!error.isTemporary || isAmbiguous || performance.now() + pause > end) throw error;
         this.#onRetry?.(error);
         // Otherwise another call has passed to the next server.
@@ -150,9 +149,10 @@ async function send(url: string, init: RequestInit, timeout: number, signal?: Ab
   } catch (error: any) {
     signal?.throwIfAborted();
     if (error instanceof DqError) throw error;
-    const code = error.cause?.code ?? error.code;
-    const kind = code === "ECONNREFUSED" ? "unavailable" : "outcome unknown";
-    throw new DqError(kind, `no answer from ${url}: ${describe(error)}`);
+    const text = `no answer from ${url}: ${describe(error)}`;
+    const code = error.cause?.code ?? error.code ?? text; // Deno gives no code
+    const isUnsent = /ECONNREFUSED|ENOTFOUND|client error \(Connect\)/.test(code);
+    throw new DqError(isUnsent ? "unavailable" : "outcome unknown", text);
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", abort);

@@ -86,7 +86,7 @@ export class Worker {
     const queues = Object.fromEntries([...this.#handlers.keys()].map((queue) => [queue, max]));
     const body = { queues, max, wait: "20s", lease: `${lease}ms`, worker };
     const asked = performance.now();
-    const call = { body, signal, timeout: 30_000, retryFor: Infinity };
+    const call = { body, signal, timeout: 30_000, retryFor: Infinity, repeat: true };
     const claimed = await this.#client.request("POST", "/v1/claims", call);
     const runs: Run[] = (claimed?.jobs ?? []).map((job: any) => {
       const controller = new AbortController();
@@ -123,12 +123,12 @@ export class Worker {
     const { warn } = this.#options;
     const results = runs.map(({ job, outcome }) => ({ lease: job.lease, ...outcome!.result }));
     const retryFor = Math.max(...runs.map((run) => run.expires)) - performance.now();
-    const call = { body: { results }, retryFor };
+    const call = { body: { results }, retryFor, repeat: true };
     let answers;
     try {
       answers = (await this.#client.request("POST", "/v1/leases:settle", call)).results;
     } catch (error: any) {
-      if (error.isTemporary) return warn(`dq: ${runs.length} results not stored: ${error.message}`);
+      if (error.isTemporary) return warn(`dq: ${runs.length} jobs may run again: ${error.message}`);
       // One has a wrong form, or they are too large together.
       if (runs.length > 1) return Promise.all(runs.map((run) => this.#settle([run])));
       answers = [{ error: { detail: describe(error) } }];
@@ -149,12 +149,12 @@ export class Worker {
     const { lease, warn } = this.#options;
     const sent = performance.now();
     const body = { leases: runs.map((run) => run.job.lease) };
-    const call = { body, timeout: lease / 6, retryFor: lease / 6 };
+    const call = { body, timeout: lease / 6, retryFor: lease / 6, repeat: true };
     let answers: any[] = [];
     try {
       answers = (await this.#client.request("POST", "/v1/leases:renew", call)).leases;
     } catch (error) {
-      warn(`dq: leases were not renewed: ${describe(error)}`);
+      warn(`dq: a renewal of leases has failed: ${describe(error)}`);
     }
     for (const [i, run] of runs.entries()) {
       const { result, why, error } = answers[i] ?? {};

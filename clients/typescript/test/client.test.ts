@@ -88,12 +88,15 @@ test("a cancel says that the job runs, or that there is none", async () => {
   await assert.rejects(client.cancel("BUSY", { key: "other" }), { kind: "not found" });
 });
 
-test("a cancel whose answer is lost is not repeated", async () => {
+test("a cancel or any POST whose answer is lost is not repeated", async () => {
   const { id } = await client.schedule("CUT", 1, { delay: "1h" });
-  const { proxy, cutOff } = await cuttingProxy();
-  await assert.rejects(cutOff.cancel("CUT", id), { kind: "outcome unknown" });
+  const cancel = await cuttingProxy();
+  await assert.rejects(cancel.cutOff.cancel("CUT", id), { kind: "outcome unknown" });
   assert.equal((await client.get("CUT", id)).ended?.ending, "cancelled");
-  proxy.close();
+  const post = await cuttingProxy();
+  const call = post.cutOff.request("POST", "/v1/queues/CUT/jobs", { body: { payload: 1 } });
+  await assert.rejects(call, { kind: "outcome unknown" });
+  for (const { proxy } of [cancel, post]) proxy.close();
 });
 
 test("a lost answer of a schedule call does not store two jobs", async () => {

@@ -12,7 +12,7 @@ test("the order that closes itself, unless paid", async () => {
     DQ_API: server.url,
     DQ_TOKEN: OPERATOR,
     PORT: "0",
-    PAY_WITHIN: "500ms",
+    PAY_WITHIN: "2s",
   };
   const example = fileURLToPath(new URL("../examples/order-timeout.js", import.meta.url));
   const shop = spawn(process.execPath, [example], { env, stdio: ["ignore", "pipe", "inherit"] });

@@ -50,6 +50,27 @@ test("the quick start fires under Node.js", () => quickStart(process.execPath, [
 test("the quick start fires under Bun", () => quickStart(bin("bun"), []));
 test("the quick start fires under Deno", () => quickStart(bin("deno"), ["run", "-A"]));
 
+/** Cancels at a server that cuts the connection, and then at its port, which refuses. */
+const cancels = `
+  import { createServer } from "node:net";
+  import { Client } from "dq-jobs";
+  const cutting = createServer((socket) => socket.once("data", () => socket.destroy()));
+  await new Promise((resolve) => cutting.listen(0, "127.0.0.1", resolve));
+  const dq = new Client({ url: "http://127.0.0.1:" + cutting.address().port });
+  const kind = () => dq.cancel("Q", "x", { retryFor: 0 }).catch((error) => error.kind);
+  const cut = await kind();
+  await new Promise((resolve) => cutting.close(resolve));
+  console.log(cut + ", " + (await kind()));`;
+
+test("only a refused connection is known to have done nothing", () => {
+  writeFileSync(join(consumer, "cancels.mjs"), cancels);
+  for (const [program, ...args] of [[process.execPath], [bin("bun")], [bin("deno"), "run", "-A"]]) {
+    const options = { cwd: consumer, encoding: "utf8" } as const;
+    const kinds = execFileSync(program!, [...args, "cancels.mjs"], options);
+    assert.equal(kinds, "outcome unknown, unavailable\n", program);
+  }
+});
+
 test("the types suit a strict consumer without @types/node", () => {
   writeFileSync(
     join(consumer, "consumer.ts"),

@@ -101,15 +101,15 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
     async def reschedule(self, queue: str, job: str | UUID, due: Due) -> None:
         """Moves a waiting job. Raises as `cancel` does."""
-        await self.request("PATCH", _path(queue, job), {"due": text(due)}, repeat=True)
+        await self.request("PATCH", _path(queue, job), {"due": text(due)})
 
     async def get(self, queue: str, job: str | UUID) -> dict[str, Any]:
         """A job's state, times, attempts, last error, headers and payload."""
-        return dict(await self.request("GET", _path(queue, job), repeat=True))
+        return dict(await self.request("GET", _path(queue, job)))
 
     async def where(self, queue: str, job: str | UUID) -> dict[str, Any]:
         """A job's past in `events`, and in `now` the `reason` why it waits."""
-        return dict(await self.request("GET", _path(queue, job) + "/timeline", repeat=True))
+        return dict(await self.request("GET", _path(queue, job) + "/timeline"))
 
     async def request(
         self,
@@ -117,11 +117,16 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         path: str,
         body: Any = None,
         *,
-        repeat: bool = False,
+        repeat: bool | None = None,
         timeout: float = 10.0,
         retry_for: float | None = None,
     ) -> Any:
-        """Sends any request of the HTTP API. With `repeat`, it is sent again also after a lost answer."""
+        """Sends any request of the HTTP API.
+
+        `repeat` says whether to send it again after a lost answer. By default, a POST or DELETE is not.
+        """
+        if repeat is None:
+            repeat = method not in ("POST", "DELETE")
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if len(content) > 2_000_000:  # the server would close the connection
             raise DqError("too large", f"the request has {len(content)} bytes")

@@ -239,7 +239,7 @@ class Worker:
             results: list[Any] = answer["results"]
         except Exception as error:
             if isinstance(error, DqError) and error.is_temporary:
-                return log.error("%s outcomes are not stored: %s", len(runs), error)
+                return log.error("%s jobs may run again: %s", len(runs), error)
             if len(runs) > 1:  # one has a wrong form, or they are too large together
                 for run in runs:
                     await self._settle([run])
@@ -267,7 +267,7 @@ class Worker:
         try:
             answers = self._leases.request("POST", "/v1/leases:renew", body, repeat=True, timeout=3.0)["leases"]
         except DqError as error:
-            log.warning("leases are not renewed: %s", error)
+            log.warning("a renewal of leases has failed: %s", error)
             for run in runs:
                 if run.ends < monotonic():
                     run.lose("expired")

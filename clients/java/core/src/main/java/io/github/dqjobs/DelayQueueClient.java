@@ -71,10 +71,10 @@ public class DelayQueueClient {
         if (codes.size() != 1) {
             throw new IllegalArgumentException("the jobs have the codes " + codes + "; schedule each code by itself");
         }
-        String code = codes.get(0);
-        var request =
-                request("POST", Map.of("jobs", jobs.stream().map(NewJob::body).toList()));
-        return send(path(code) + ":schedule", request, PATIENCE, Results.class).results();
+        String path = "/v1/queues/" + encode(codes.get(0)) + "/jobs:schedule";
+        var bodies = jobs.stream().map(job -> job.with("idempotency_key", job.id()));
+        var request = request("POST", Map.of("jobs", bodies.map(NewJob::fields).toList()));
+        return send(path, request, true, PATIENCE, Results.class).results();
     }
 
     /** Cancels a waiting job. Throws {@code conflict} if it runs, {@code not found} if none waits. */
@@ -96,17 +96,18 @@ public class DelayQueueClient {
         return call("GET", path(code, job) + "/timeline", null);
     }
 
-    /** Any other request, such as {@code call("PUT", "/v1/schedules/nightly", Map.of("every", "1h", …))}. */
+    /**
+     * Any other request, such as {@code call("PUT", "/v1/schedules/nightly", Map.of("every", "1h", …))}. If its answer is
+     * lost, a POST or DELETE is not repeated, and throws {@code outcome unknown}.
+     */
     public JsonNode call(String method, String path, Object body) {
-        return send(path, request(method, body), PATIENCE, JsonNode.class);
-    }
-
-    private static String path(String code) {
-        return "/v1/queues/" + encode(code) + "/jobs";
+        // After a cancel that has taken effect, the next answer would be "not found".
+        boolean repeat = !List.of("POST", "DELETE").contains(method);
+        return send(path, request(method, body), repeat, PATIENCE, JsonNode.class);
     }
 
     private static String path(String code, String job) {
-        return path(code) + "/" + encode(job);
+        return "/v1/queues/" + encode(code) + "/jobs/" + encode(job);
     }
 
     private static String encode(String name) {
@@ -120,27 +121,21 @@ public class DelayQueueClient {
         }
         return HttpRequest.newBuilder()
                 .timeout(PATIENCE)
-                .header("authorization", "Bearer " + token)
-                .header("content-type", "application/json")
+                .headers("authorization", "Bearer " + token, "content-type", "application/json")
                 .method(method, HttpRequest.BodyPublishers.ofByteArray(json));
     }
 
-    /** Sends a request, and repeats it while the server is away, until patience ends. */
-    <T> T send(String path, HttpRequest.Builder draft, Duration patience, Class<T> type) {
-        long started = System.nanoTime();
+    /** Sends a request, and repeats it while the server is away. {@code repeat}: also after its answer is lost. */
+    <T> T send(String path, HttpRequest.Builder draft, boolean repeat, Duration patience, Class<T> type) {
+        long end = System.nanoTime() + patience.toNanos();
         for (long pause = 100; ; pause = Math.min(2 * pause, 5_000)) {
-            String address = addresses[current % addresses.length].strip();
-            HttpRequest request = draft.uri(URI.create(address + path)).build();
+            URI uri = URI.create(addresses[current % addresses.length].strip() + path);
             try {
-                return sendOnce(request, type);
+                return sendOnce(draft.uri(uri).build(), type);
             } catch (DelayQueueException e) {
-                // After a cancel that has taken effect, the next answer would be "not found".
-                boolean isAmbiguous = request.method().equals("DELETE") && e.kind.equals("outcome unknown");
-                boolean isLate = System.nanoTime() - started > patience.toNanos();
-                if (!e.isTemporary()
-                        || isAmbiguous
-                        || isLate
-                        || Thread.currentThread().isInterrupted()) {
+                boolean mayRepeat = e.isTemporary() && (repeat || !e.kind.equals("outcome unknown"));
+                boolean isLate = System.nanoTime() - end > 0;
+                if (!mayRepeat || isLate || Thread.currentThread().isInterrupted()) {
                     throw e;
                 }
                 current++;
@@ -151,7 +146,19 @@ public class DelayQueueClient {
 
     private <T> T sendOnce(HttpRequest request, Class<T> type) {
         try {
-            return read(http.send(request, HttpResponse.BodyHandlers.ofByteArray()), type);
+            var response = http.send(request, HttpResponse.BodyHandlers.ofByteArray());
+            int status = response.statusCode();
+            String contentType = response.headers().firstValue("content-type").orElse("");
+            boolean isJson = contentType.contains("json");
+            JsonNode body = isJson ? ANSWERS.readTree(response.body()) : ANSWERS.createObjectNode();
+            // A raw call that schedules a job whose key's job is running is answered with 409, and yet a result.
+            if (status == 204 || (isJson && status < 300) || body.has("result")) {
+                return ANSWERS.treeToValue(body, type);
+            }
+            String kind = status >= 502 && status <= 504 ? "outcome unknown" : "unexpected answer";
+            String detail = body.path("detail").asText(request.uri() + " has answered " + status);
+            throw new DelayQueueException(
+                    body.path("title").asText(kind), detail, body.path("remedy").asText(null));
         } catch (IOException e) {
             String kind = e instanceof ConnectException ? "unavailable" : "outcome unknown";
             throw new DelayQueueException(kind, request.uri() + ": " + e, null);
@@ -159,21 +166,5 @@ public class DelayQueueClient {
             Thread.currentThread().interrupt();
             throw new DelayQueueException("outcome unknown", "the thread was interrupted", null);
         }
-    }
-
-    private static <T> T read(HttpResponse<byte[]> response, Class<T> type) throws IOException {
-        int status = response.statusCode();
-        boolean isJson =
-                response.headers().firstValue("content-type").orElse("").contains("json");
-        JsonNode body = isJson ? ANSWERS.readTree(response.body()) : ANSWERS.createObjectNode();
-        // A raw call that schedules a job whose key's job is running is answered with 409, and yet a result.
-        if (status == 204 || (isJson && status < 300) || body.has("result")) {
-            return ANSWERS.treeToValue(body, type);
-        }
-        String kind = status >= 502 && status <= 504 ? "outcome unknown" : "unexpected answer";
-        throw new DelayQueueException(
-                body.path("title").asText(kind),
-                body.path("detail").asText(response.uri() + " has answered " + status),
-                body.path("remedy").asText(null));
     }
 }

@@ -27,10 +27,6 @@ public record NewJob(String code, Map<String, Object> fields, String id) {
         return with("key", key);
     }
 
-    Map<String, Object> body() {
-        return with("idempotency_key", id).fields;
-    }
-
     /** Any other field of the HTTP API: {@code on_conflict}, {@code group}, {@code headers}, {@code max_attempts}, … */
     public NewJob with(String field, Object value) {
         var changed = new HashMap<>(fields);

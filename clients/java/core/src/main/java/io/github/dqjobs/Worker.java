@@ -22,6 +22,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * Runs due jobs, each at least once, and under a lease that is renewed while its handler runs. The handler's thread
@@ -44,7 +45,6 @@ public final class Worker implements AutoCloseable {
 
     private static final System.Logger LOG = System.getLogger(Worker.class.getName());
     private static final String NAME = ManagementFactory.getRuntimeMXBean().getName();
-    private static final Duration FOREVER = Duration.ofDays(36_500);
     private final DelayQueueClient client;
     private final int concurrency;
     private final Duration lease;
@@ -82,8 +82,7 @@ public final class Worker implements AutoCloseable {
 
     /** Starts to claim jobs, and returns. SIGTERM closes the worker. */
     public Worker start() {
-        long period = lease.toMillis() / 4;
-        pool.scheduleWithFixedDelay(this::renew, period, period, TimeUnit.MILLISECONDS);
+        pool.scheduleWithFixedDelay(this::renew, 0, lease.toMillis() / 4, TimeUnit.MILLISECONDS);
         claims.start();
         Runtime.getRuntime().addShutdownHook(new Thread(this::close, "dq-shutdown"));
         return this;
@@ -132,15 +131,13 @@ public final class Worker implements AutoCloseable {
     private List<Run> claim(int free) {
         // Short enough that an answer after half the lease is late: the process may have been suspended meanwhile.
         long wait = Math.min(20_000, lease.toMillis() / 2);
-        String length = lease.toMillis() + "ms";
         var queues = handlers.keySet().stream().collect(Collectors.toMap(code -> code, code -> free));
+        String length = lease.toMillis() + "ms";
         var body = Map.of("queues", queues, "max", free, "wait", wait + "ms", "lease", length, "worker", NAME);
         long asked = System.nanoTime();
-        Answers answers = ask("/v1/claims", body, Duration.ofMillis(wait + 10_000), FOREVER);
-        if (answers.jobs() == null) {
-            return List.of();
-        }
-        var claimed = answers.jobs().stream().map(job -> new Run(job, asked)).toList();
+        Answers answers = ask("/v1/claims", body, Duration.ofMillis(wait + 10_000), Duration.ofDays(36_500));
+        var jobs = Stream.ofNullable(answers.jobs()).flatMap(List::stream);
+        var claimed = jobs.map(job -> new Run(job, asked)).toList();
         running.addAll(claimed);
         if (System.nanoTime() - asked > lease.toNanos() / 2) {
             renew();
@@ -166,13 +163,13 @@ public final class Worker implements AutoCloseable {
                 }
             }
         } catch (RuntimeException e) {
-            LOG.log(Level.WARNING, "leases are not renewed", e);
+            LOG.log(Level.WARNING, "a renewal of leases has failed", e);
         }
         held.stream().filter(run -> run.expires < System.nanoTime()).forEach(run -> run.lose("expired"));
     }
 
     private Answers ask(String path, Object body, Duration timeout, Duration patience) {
-        return client.send(path, client.request("POST", body).timeout(timeout), patience, Answers.class);
+        return client.send(path, client.request("POST", body).timeout(timeout), true, patience, Answers.class);
     }
 
     private Outcome handle(Job job) {
@@ -210,7 +207,7 @@ public final class Worker implements AutoCloseable {
             }
         } catch (Throwable e) { // Also of a payload's getter: this thread settles all jobs.
             if (e instanceof DelayQueueException error && error.isTemporary()) {
-                LOG.log(Level.ERROR, batch.size() + " outcomes are not stored", e);
+                LOG.log(Level.ERROR, batch.size() + " jobs may run again", e);
             } else if (batch.size() > 1) { // One has a wrong form, or they are too large together.
                 batch.forEach(run -> settle(List.of(run)));
             } else {
@@ -258,10 +255,9 @@ public final class Worker implements AutoCloseable {
 
         /** Makes a refused outcome a failed attempt. */
         private void settled(Answer answer) {
-            if (answer.result().equals("settled")) {
-                return;
+            if (!answer.result().equals("settled")) {
+                LOG.log(Level.WARNING, "{0}: the outcome is {1}: {2}", job.id(), answer.result(), answer.reason());
             }
-            LOG.log(Level.WARNING, "{0}: the outcome is {1}: {2}", job.id(), answer.result(), answer.reason());
             if (answer.result().equals("refused") && !outcome.fields.containsKey("error")) {
                 outcome = Outcome.retry(Duration.ZERO, answer.reason());
                 settle(List.of(this));

@@ -12,6 +12,7 @@ import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -106,19 +107,28 @@ class ClientTest {
     }
 
     @Test
-    void aCancelWhoseAnswerIsLostIsNotRepeated() throws Exception {
-        try (var silent = new ServerSocket(0)) {
-            CompletableFuture.runAsync(() -> {
-                try (var connection = silent.accept()) {
-                    connection.getInputStream().read();
-                } catch (IOException e) {
-                    throw new UncheckedIOException(e);
-                }
-            });
-            var cutOff = new DelayQueueClient("http://127.0.0.1:" + silent.getLocalPort(), DqServer.OPERATOR);
+    void aCancelOrAnyPostWhoseAnswerIsLostIsNotRepeated() throws Exception {
+        var job = Map.of("payload", 1);
+        assertThat(kindAfterLostAnswer(cutOff -> cutOff.cancel("CUT", "key:k"))).isEqualTo("outcome unknown");
+        assertThat(kindAfterLostAnswer(cutOff -> cutOff.call("POST", "/v1/queues/CUT/jobs", job)))
+                .isEqualTo("outcome unknown");
+        assertThat(kindAfterLostAnswer(cutOff -> cutOff.schedule("CUT", 1, HOUR)))
+                .isEqualTo("unavailable");
+    }
 
-            assertThat(refusal(() -> cutOff.cancel("CUT", "key:k")).kind).isEqualTo("outcome unknown");
-        }
+    /** The server closes its first connection without an answer, and refuses the next ones. */
+    private static String kindAfterLostAnswer(Consumer<DelayQueueClient> call) throws IOException {
+        var silent = new ServerSocket(0);
+        CompletableFuture.runAsync(() -> {
+            try (silent;
+                    var connection = silent.accept()) {
+                connection.getInputStream().read();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        });
+        var cutOff = new DelayQueueClient("http://127.0.0.1:" + silent.getLocalPort(), DqServer.OPERATOR);
+        return refusal(() -> call.accept(cutOff)).kind;
     }
 
     @Test

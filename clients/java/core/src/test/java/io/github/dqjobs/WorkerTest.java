@@ -167,13 +167,13 @@ class WorkerTest {
         var requests = new LinkedBlockingQueue<String>();
         client = new DelayQueueClient(server.url(), DqServer.OPERATOR) {
             @Override
-            <T> T send(String path, HttpRequest.Builder draft, Duration patience, Class<T> type) {
+            <T> T send(String path, HttpRequest.Builder draft, boolean repeat, Duration patience, Class<T> type) {
                 if (path.equals("/v1/leases:settle")) {
                     requests.add(path);
                     sent.countDown();
                     await(handled);
                 }
-                return super.send(path, draft, patience, type);
+                return super.send(path, draft, repeat, patience, type);
             }
         };
         var ids = new ArrayList<String>();
