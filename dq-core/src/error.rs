@@ -122,7 +122,7 @@ impl Error {
             ErrorKind::Unsupported,
             format!("the {backend} backend does not support {feature}"),
         )
-        .remedy("docs/guide/backends.md compares what the backends can do")
+        .remedy("the guide's page \"Choosing a backend\" compares what they can do")
     }
 
     /// Sets the failed operation, such as `"schedule"`, unless it is already set.

@@ -104,10 +104,10 @@ pub fn parse_target(text: &str) -> Result<Target> {
 /// Decodes a name in URL-safe Base64, with or without padding.
 fn decode_base64(text: &str) -> Result<String> {
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
-    bytes
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(|| Error::invalid(format!("{:?} is not URL-safe Base64 of a text", head(text))))
+    bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(|| {
+        Error::invalid(format!("{:?} is not URL-safe Base64 of a text", head(text)))
+            .remedy("encode the UTF-8 text with - and _ in place of + and /")
+    })
 }
 
 /// Cuts a text for an error message, which must stay short.

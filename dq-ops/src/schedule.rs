@@ -140,7 +140,11 @@ impl Session {
         request: ScheduleRequest,
     ) -> Result<ScheduledJob> {
         let mut scheduled = self.schedule_many(queue, vec![request]).await?;
-        scheduled.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "no result").into())
+        scheduled.pop().ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "the backend returned no result")
+                .remedy("this is a bug of the backend")
+                .into()
+        })
     }
 
     /// Schedules up to 1,000 jobs in one call. Results follow the order of the jobs. Needs the role operator.

@@ -165,8 +165,10 @@ impl Session {
             let _turn = turn;
             simulation.await
         });
-        let report =
-            played.await.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
+        let report = played.await.map_err(|error| {
+            Error::new(ErrorKind::Closed, format!("the simulation was interrupted: {error}"))
+                .remedy("try again")
+        })?;
         report.map(SimulationView::from).map_err(OpsError::unfit)
     }
 }

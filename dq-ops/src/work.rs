@@ -271,6 +271,7 @@ impl JobResult {
                 .decode(encoded)
                 .map_err(|error| {
                     Error::invalid(format!("`payload_base64` is not Base64: {error}"))
+                        .remedy("encode it by the standard alphabet, with padding")
                 })?
                 .into()),
             _ => Err(Error::invalid("the result has neither `payload` nor `payload_base64` alone")

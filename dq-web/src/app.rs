@@ -172,7 +172,7 @@ impl App {
         };
         tokio::time::timeout(FORECASTS_TIMEOUT, read).await.unwrap_or_else(|_| {
             let message = format!("the forecast was not read in {FORECASTS_TIMEOUT:?}");
-            Err(Error::new(ErrorKind::Unavailable, message).into())
+            Err(Error::new(ErrorKind::Unavailable, message).remedy("try again").into())
         })
     }
 

@@ -94,8 +94,10 @@ impl Auth {
         header: &str,
         role_of: impl Fn(&str) -> Option<Role> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let name = HeaderName::try_from(header)
-            .map_err(|_| Error::invalid(format!("{header:?} is not the name of a header")))?;
+        let name = HeaderName::try_from(header).map_err(|_| {
+            Error::invalid(format!("{header:?} is not the name of a header"))
+                .remedy("write it like X-Forwarded-User")
+        })?;
         Ok(Self(Kind::TrustedHeader(name, Arc::new(role_of))))
     }
 

@@ -45,3 +45,11 @@ async fn the_backend_is_selected_by_its_name_and_by_its_scheme() -> dq::Result<(
     dq::Dq::connect("mystore:").await?;
     Ok(())
 }
+
+#[test]
+fn the_remedy_for_what_a_store_cannot_do_names_a_page() {
+    let (title, _) = include_str!("../../docs/guide/backends.md").split_once('\n').unwrap();
+    let title = format!("{:?}", title.trim_start_matches("# "));
+    let refused = dq::Error::unsupported("mystore", "schedules");
+    assert!(refused.remedy_text().is_some_and(|remedy| remedy.contains(&title)), "{refused}");
+}

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 /// Checks that a name has 1 to `max` bytes and no control character. The error calls it `kind`.
 pub(super) fn check_name(kind: &str, name: &str, max: usize) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::invalid(format!("the {kind} is empty")));
+        return Err(Error::invalid(format!("the {kind} is empty"))
+            .remedy(format!("give one of 1 to {max} bytes")));
     }
     if name.len() > max {
         let head: String = name.chars().take(24).collect();
@@ -18,7 +19,8 @@ pub(super) fn check_name(kind: &str, name: &str, max: usize) -> Result<()> {
     if let Some(control) = name.chars().find(|c| c.is_control()) {
         return Err(Error::invalid(format!(
             "the {kind} {name:?} contains the control character {control:?}"
-        )));
+        ))
+        .remedy("leave the character out"));
     }
     Ok(())
 }

@@ -154,7 +154,8 @@ impl ScheduleJob {
 
     fn occurrence_job(&self, name: &str, occurrence: Timestamp, due: Due) -> Result<NewJob> {
         let payload = serde_json::to_vec(&self.spec.payload).map_err(|error| {
-            Error::new(ErrorKind::Codec, "the payload does not encode").source(error)
+            let message = format!("the payload of the schedule {name} does not encode");
+            Error::new(ErrorKind::Codec, message).source(error)
         })?;
         let id = occurrence_id(name, occurrence);
         let mut job = NewJob::new(id, self.spec.queue.clone(), due, payload.into());

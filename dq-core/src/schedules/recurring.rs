@@ -225,7 +225,8 @@ impl<P> RecurringSchedule<P> {
     /// older occurrence runs again.
     pub async fn backfill(self, after: Timestamp, until: Timestamp) -> Result<Backfilled> {
         let Some((_, schedule_job)) = store::find(&self.dq, &self.name).await? else {
-            return Err(Error::invalid(format!("there is no schedule {}", self.name)));
+            return Err(Error::invalid(format!("there is no schedule {}", self.name))
+                .remedy("check the spelling: `Dq::schedules` lists all"));
         };
         let now = self.dq.backend().now().await?;
         let until = until.min(now - schedule_job.spec.offset(&self.name));

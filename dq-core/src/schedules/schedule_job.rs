@@ -184,6 +184,7 @@ impl ScheduleJob {
         let due = self.waiting.map(|_| now).into_iter().chain(next).min().ok_or_else(|| {
             let times = &self.spec.times;
             Error::invalid(format!("the schedule {name} ({times}) has no time in the future"))
+                .remedy("change its times, or remove it")
         })?;
         let due = due.min(now.saturating_add(horizon));
         schedule_job(id, name, due, self.encode()?)

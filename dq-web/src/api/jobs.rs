@@ -68,7 +68,10 @@ impl ListParams {
         query.descending = match self.order.as_deref() {
             None | Some("asc") => false,
             Some("desc") => true,
-            Some(_) => return Err(Problem::bad_request("the order is neither asc nor desc")),
+            Some(other) => {
+                let message = format!("`order` is {other:?}, neither asc nor desc");
+                return Err(Problem::bad_request(message));
+            }
         };
         Ok(query)
     }
@@ -141,7 +144,8 @@ impl NewJobBody {
             }
             (None, Some(encoded)) => {
                 let payload = STANDARD.decode(encoded).map_err(|error| {
-                    Problem::bad_request(format!("payload_base64 is not Base64: {error}"))
+                    Problem::bad_request(format!("`payload_base64` is not Base64: {error}"))
+                        .remedy("encode it by the standard alphabet, with padding")
                 })?;
                 let content_type = self.content_type;
                 (payload, content_type.unwrap_or_else(|| "application/octet-stream".to_owned()))
@@ -244,7 +248,10 @@ pub(crate) async fn schedule(
         .get("idempotency-key")
         .map(|value| value.to_str().map(str::to_owned))
         .transpose()
-        .map_err(|_| Problem::bad_request("the Idempotency-Key is not ASCII"))?;
+        .map_err(|_| {
+            Problem::bad_request("the header Idempotency-Key is not ASCII")
+                .remedy("choose visible ASCII characters")
+        })?;
     let scheduled = session.schedule(&queue, request).await?;
     // Relative to the request's address, so that it works behind any proxy.
     let location = format!("jobs/{}", scheduled.id);
