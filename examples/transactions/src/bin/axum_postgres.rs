@@ -59,20 +59,20 @@ struct Shop {
     timeout: u32,
 }
 
-/// Creates the order and its timeout in one transaction.
+/// Creates the order and the job that cancels it in one transaction.
 async fn create(shop: extract::State<Shop>) -> Result<impl IntoResponse, Refusal> {
     let mut tx = shop.db.begin().await?;
     let insert = "INSERT INTO orders (state) VALUES ('unpaid') RETURNING id";
     let id: i64 = sqlx::query_scalar(insert).fetch_one(&mut *tx).await?;
-    let timeout = shop.dq.schedule::<order_timeout>(Order { id });
-    let timeout = timeout.after(shop.timeout.seconds()).key(id).statement()?;
-    sqlx::query(AssertSqlSafe(timeout.sql())).bind(timeout.argument()).execute(&mut *tx).await?;
+    let job = shop.dq.schedule::<order_timeout>(Order { id }).after(shop.timeout.seconds()).key(id);
+    let schedule = job.statement()?;
+    sqlx::query(AssertSqlSafe(schedule.sql())).bind(schedule.argument()).execute(&mut *tx).await?;
     tx.commit().await?;
     let location = [("location", format!("/orders/{id}"))];
     Ok((StatusCode::CREATED, location, Json(json!({ "id": id, "state": "unpaid" }))))
 }
 
-/// Pays the order and cancels its timeout in one transaction.
+/// Pays the order and cancels its job in one transaction.
 async fn pay(shop: extract::State<Shop>, Path(id): Path<i64>) -> Result<Json<Value>, Refusal> {
     let mut tx = shop.db.begin().await?;
     let pay = "UPDATE orders SET state = 'paid' WHERE id = $1 AND state = 'unpaid'";
@@ -80,7 +80,7 @@ async fn pay(shop: extract::State<Shop>, Path(id): Path<i64>) -> Result<Json<Val
         let state = find(&mut *tx, id).await?;
         return Err(Refusal(StatusCode::CONFLICT, format!("order {id} is {state} already")));
     }
-    // If the timeout is running, it waits for this transaction and then finds the order paid.
+    // If the job is running, it waits for this transaction and then finds the order paid.
     let cancel = "SELECT dq.cancel('ORDER_TIMEOUT', $1)";
     sqlx::query(cancel).bind(id.to_string()).execute(&mut *tx).await?;
     tx.commit().await?;
