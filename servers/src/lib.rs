@@ -21,6 +21,7 @@ pub mod install;
 
 mod browser;
 mod debian;
+mod maven;
 mod nginx;
 mod npm;
 mod once;
@@ -39,6 +40,7 @@ mod unprivileged;
 mod watchdog;
 
 pub use browser::Browser;
+pub use maven::{java_program, maven_lock};
 pub use nginx::Nginx;
 pub use npm::{newer_node, node_packages};
 pub use port::free as free_port;

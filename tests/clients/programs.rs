@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dq_servers::PythonPackage;
+use dq_servers::{PythonPackage, maven_lock};
 
 use crate::runs::Notes;
 use crate::server::{TOKEN, program, signal, source};
 
-pub(crate) const REMEDY: &str = "run `cargo xtask servers`";
+const REMEDY: &str = "run `cargo xtask servers`";
 
 /// What clients' builds write into their directories; kept from build to build.
 const BUILT: [&str; 6] = [".venv", "node_modules", "dist", "build", "target", "__pycache__"];
@@ -43,7 +43,7 @@ impl Sources {
 }
 
 /// Puts a `node` that is new enough into the command's `PATH`.
-fn with_node(command: &mut Command) -> &mut Command {
+pub(crate) fn with_node(command: &mut Command) -> &mut Command {
     if let Some(node) = dq_servers::newer_node() {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(node).chain(std::env::split_paths(&path));
@@ -77,21 +77,12 @@ fn replace(from: &Path, to: &Path) {
     }
 }
 
-pub(crate) fn run(command: &mut Command) {
+fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}: {REMEDY}"));
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{command:?} has failed ({}):\n{out}\n{err}", output.status);
-}
-
-/// Maven runs once at a time, also of `interop`, because two could corrupt their common repository.
-pub(crate) fn maven_lock() -> File {
-    let directory = source("../../target/interop");
-    fs::create_dir_all(&directory).unwrap();
-    let lock = File::create(directory.join("lock")).unwrap();
-    lock.lock().unwrap();
-    lock
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,6 @@
 
 mod bridge;
 mod golden;
-mod maven;
 mod peer;
 mod rust;
 mod shared_queue;

@@ -6,6 +6,7 @@ mod queue;
 mod value;
 mod version;
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -13,10 +14,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
-
-use crate::maven;
+use tokio::task::spawn_blocking;
 
 pub(crate) use queue::Queue;
 pub(crate) use value::{Codec, JsonClass, Order, Value};
@@ -85,9 +85,10 @@ impl Peer {
 }
 
 async fn launch(version: Version, redis_port: u16, prefix: Option<&str>) -> Peer {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/java");
     let property = format!("-Dredisson.version={version}");
-    let mut child = maven::java("interop/java", format!("redisson-{version}"), Some(property))
-        .await
+    let build = move || dq_servers::java_program(&sources, "redisson", Some(&property));
+    let mut child = Command::from(spawn_blocking(build).await.unwrap())
         .arg("interop.Main")
         .arg(format!("127.0.0.1:{redis_port}"))
         .args(prefix)
@@ -95,7 +96,7 @@ async fn launch(version: Version, redis_port: u16, prefix: Option<&str>) -> Peer
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .unwrap_or_else(|error| panic!("java does not start ({error}): {}", maven::REMEDY));
+        .unwrap_or_else(|error| panic!("java does not start: {error}"));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // Once connected, the program sends its version.
     let connected: Result<String, String> = answer(&mut lines).await;

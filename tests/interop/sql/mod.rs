@@ -13,8 +13,6 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
-use crate::maven;
-
 /// Longer than a program takes on a busy machine.
 const MAX_WAIT: Duration = Duration::from_secs(180);
 
@@ -58,7 +56,8 @@ async fn node_with_pg() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn java_with_a_spring_transaction() {
-    let mut java = maven::java("interop/sql/java", "spring-orders".to_owned(), None).await;
+    let build = || dq_servers::java_program(&source("java"), "spring-orders", None);
+    let mut java = Command::from(spawn_blocking(build).await.unwrap());
     let url = database().await;
     let (user, address) = url["postgres://".len()..].split_once('@').unwrap();
     let database = format!("-Dshop.database=jdbc:postgresql://{address}?user={user}");
