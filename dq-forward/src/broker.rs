@@ -109,8 +109,9 @@ impl Link {
     }
 
     /// Waits up to `limit` for the answer to a call.
-    /// lapin does not end every call when its connection ends, so this watches the connection.
-    /// After an unanswered call it is not reused, and all other calls on it fail.
+    ///
+    /// lapin does not end every call when its connection ends, so this also watches the connection.
+    /// After an unanswered call, the connection is not reused, and all other calls on it fail.
     pub(crate) async fn answer<T, E: Into<BoxError>>(
         &self,
         limit: Duration,

@@ -1,4 +1,4 @@
-//! Job keys and queue names, and the check that they share with schedule and header names.
+//! The check of names, and the macro for a type of checked names, such as a job key.
 
 use crate::error::{Error, Result};
 

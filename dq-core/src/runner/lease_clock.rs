@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::sync::lock;
 
-/// Milliseconds by which a time may change. Smaller changes are no jumps: the clocks are read at slightly different
-/// moments, and the time of day is truncated.
+/// In milliseconds. A smaller change of the clocks' difference is no jump: the clocks are read at
+/// slightly different moments, and the time of day is truncated.
 const TOLERANCE: u64 = 100;
 
 /// Elapsed time plus all forward jumps of the time of day.

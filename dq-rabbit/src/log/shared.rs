@@ -42,7 +42,7 @@ pub(crate) struct LogContext {
     pub(crate) consume: Arc<AmqpConnection>,
     /// Woken when a queue's next due time is earlier.
     pub(crate) listeners: Arc<Listeners>,
-    /// Gets waiting jobs' payloads that are read on the way.
+    /// Keeps the payloads of jobs due soon that are read beside the requested ones.
     pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct LogShared {
     /// The generation has changed since an own entry was read back, so this process may be far
     /// behind.
     pub(super) may_be_behind: AtomicBool,
-    /// Why the log could not be used last; `None` again when a call completes.
+    /// The last cause of a failure; `None` again when a call completes.
     pub(super) last_error: Mutex<Option<Error>>,
-    /// Why this process can use the log no more. All calls fail with it.
+    /// The reason why this process can no longer use the log. All calls fail with it.
     fatal: Mutex<Option<Error>>,
     /// A loss, which the next claim returns to the runner.
     pub(super) untold_loss: Mutex<Option<Error>>,
@@ -89,7 +89,7 @@ pub(crate) struct LogShared {
     /// A test stops this process after this step.
     #[cfg(test)]
     pub(super) crash_at: Mutex<Option<&'static str>>,
-    /// While a test holds this, the process begins to read no generation.
+    /// A test holds this to keep the process from beginning to read a generation.
     #[cfg(test)]
     pub(super) may_begin_to_read: Arc<tokio::sync::Mutex<()>>,
 }

@@ -1,5 +1,5 @@
-//! Runners of two processes share a limited queue. Sweeps and ends of leases come later than these tests
-//! wait, so every start is due to a wake-up or to the time that a claim has told.
+//! Runners of two processes share a limited queue. A test waits for each start for a shorter
+//! time than a sweep's interval or a lease, so a wake-up or the time in a claim's answer causes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
