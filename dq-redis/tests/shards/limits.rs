@@ -114,6 +114,28 @@ async fn jobs_of_a_shard_that_cannot_be_served_are_not_counted_in_their_group() 
     assert_eq!(claim(&process, &queue, 20).await.len(), 20 - taken.len());
 }
 
+/// A pause takes effect in one shard after the other.
+#[tokio::test]
+async fn leases_are_counted_while_one_shard_is_paused() {
+    let queue = queue();
+    let process = process(Topology::Server, &queue, Some(2)).await;
+    declare(&process, &queue, Flow::UNLIMITED.group_max_running(20)).await;
+    let jobs = keyed(&queue, 20).into_iter().map(|job| job.group("a"));
+    process.schedule(jobs.collect()).await.unwrap();
+    for shard in ["2.0", "2.1"] {
+        let meta = format!("{{dq#{shard}}}:meta:{queue}");
+        shared_redis().command(&["HSET", &meta, "paused", "1"]);
+        let taken = claim(&process, &queue, 20).await;
+        assert!((1..20).contains(&taken.len()), "{} jobs of the other shard", taken.len());
+        let flow = format!("{{dq}}:flow:{queue}");
+        let counted = shared_redis().command(&["HMGET", &flow, "n", "na"]);
+        let counted: Vec<_> = counted.list().iter().map(|count| count.text()).collect();
+        assert_eq!(counted, [taken.len().to_string(), taken.len().to_string()], "{shard}");
+        shared_redis().command(&["HDEL", &meta, "paused"]);
+        settle(&process, &taken, &Verdict::Release { started: false }).await;
+    }
+}
+
 #[tokio::test]
 async fn all_shards_share_limits_and_what_closes_them() {
     let queue = queue();

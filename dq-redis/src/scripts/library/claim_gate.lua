@@ -1,10 +1,11 @@
 -- Claims from a queue with limits, and the line of the claimers that wait for room in one.
 
--- Fails if a key for groups has another type, before the claim writes any. read_gate has checked `groups`.
+-- Fails if a key for groups has another type, before the claim writes any.
 local function check_groups(partition)
   redis.call('ZCARD', partition.due)
   redis.call('HSTRLEN', partition.job, '')
   redis.call('ZCARD', partition.dead)
+  redis.call('ZCARD', partition.groups)
   redis.call('ZCARD', partition.parked)
 end
 
@@ -27,7 +28,7 @@ local function return_parked(partitions, gate, running)
   local stage = repair and repair_groups(partitions, repair, max)
   counted = repair and groups.count('') or counted
   local is_counted = stage ~= 'c' and stage ~= 'n' and counted == running
-  if max and is_counted and gate.has_entries then
+  if max and is_counted and gate.has_parked then
     groups.return_marked(partitions, max)
   elseif not max then
     is_counted = true
@@ -194,28 +195,29 @@ local function open_gate(partitions, is_peek)
         share[i], admitted = n + 1, admitted + 1
       end
     end
-    gate.has_entries = gate.has_entries or parked > 0
+    gate.has_parked = gate.has_parked or parked > 0
     return share
   end
 
-  -- Counts the leases in a partition's reply; nil if it is refused.
-  function gate.count_begun(partition, reply)
-    local begun, leases = partition.begun, reply and (#reply - 3) / 4 or 0
-    counts[''] = counts[''] + leases
-    if leases < #begun / 2 then
-      -- Some are no job, or their records have no room in the reply.
-      local next_at = 4
+  -- Counts the leases in the partitions' replies, once it is known which admitted jobs have none: some are no
+  -- job, have no room in the reply, or are in a partition that is refused.
+  function gate.count_begun()
+    for _, partition in ipairs(partitions) do
+      local begun, reply, next_at = partition.begun, partition.reply or {}, 4
       for i = 1, #begun, 2 do
         local group = begun[i + 1]
-        if reply and reply[next_at] == begun[i] then
+        if reply[next_at] == begun[i] then
           next_at = next_at + 4
+          counts[''] = counts[''] + 1
         else
           begun[i] = false
           counts[group] = group ~= '' and counts[group] - 1 or counts[group]
         end
       end
     end
-    open_groups(partition).count_begun(begun, counts)
+    for _, partition in ipairs(partitions) do
+      open_groups(partition).count_begun(partition.begun, counts)
+    end
   end
 
   -- Counts jobs that the claim has started. If no more may start, sets when it has to come again
@@ -235,7 +237,7 @@ local function open_gate(partitions, is_peek)
       end
       return
     end
-    local has_parked = gate.has_entries and redis.call('ZCARD', partitions[1].groups) > 0
+    local has_parked = gate.has_parked and redis.call('ZCARD', partitions[1].groups) > 0
     if free > 0 and not gate.has_line and not has_parked then
       return
     end

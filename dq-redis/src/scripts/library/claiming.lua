@@ -95,9 +95,10 @@ local function serve_partitions(layout)
     for i, partition in ipairs(of_queue) do
       local reply = catch_wrong_type(serve, partition, share[i], lease_length)
       partition.next, replies[served + i] = reply and reply[1], reply or partition.refusal
-      if admits then
-        gate.count_begun(partition, reply)
-      end
+      partition.reply = reply
+    end
+    if admits then
+      gate.count_begun()
     end
     if gate then
       local started = before - jobs_left

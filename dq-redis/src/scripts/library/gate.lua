@@ -42,7 +42,7 @@ local function read_gate(partition, is_claim)
     line = line, has_line = has_line, is_closed = closed_until > now,
   }
   if group_max or has_groups(partition) then
-    gate.has_entries = redis.call('ZCARD', partition.groups) > 0
+    gate.has_parked = redis.call('ZCARD', partition.groups) > 0
   end
 
   -- Until when the rate is used, in microseconds: between now and a whole burst after it, also after

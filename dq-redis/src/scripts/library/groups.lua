@@ -213,12 +213,12 @@ local function open_groups(partition)
     end
     redis.call('HDEL', flow, unpack(removed))
     send('HSET', flow, stored)
-    local has_lines = redis.call('ZCARD', key) > 0
-    for i = 2, has_lines and known or 0 do
+    local has_parked = redis.call('ZCARD', key) > 0
+    for i = 2, has_parked and known or 0 do
       has_room = mark(names[i]) or has_room
     end
     -- Another program may have removed all lines: the next claim repairs that.
-    return has_room or not has_lines and redis.call('ZCARD', parked) > 0
+    return has_room or not has_parked and redis.call('ZCARD', parked) > 0
   end
 
   -- Removes an entry of `groups`. Puts its job, if it is parked, back into `due`; also if `parked` was lost,
