@@ -83,8 +83,8 @@ pub(crate) fn costs(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// From a settlement in this process to the start of the waiting job in another, with one slot; and the time that
-/// two writes take to reach the disk, which a settlement and a claim cannot be faster than.
+/// From a settlement in this process to the start of the waiting job in another, with one slot. Beside it, two writes
+/// to the disk: on most stores, the settlement waits for one and the claim for another.
 pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let rounds = plan.full_or_quick(500, 20);
     let url = store.fresh()?;

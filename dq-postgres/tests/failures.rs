@@ -72,8 +72,8 @@ async fn a_frozen_server_leaves_the_outcome_of_changes_unknown() {
     let postgres = start().await;
     let address = postgres.address();
     let url = format!("{}?response_timeout=1s&connections=1", postgres.url());
-    // Each call has a connection of its own on the frozen server. The maintenance of a process that
-    // has claimed uses it, too, so none of the others has.
+    // Each call has a connection of its own on the frozen server. Only `claiming` claims: a process
+    // that has claimed also maintains the store, on the same connection.
     let connected = || retry(|| connect(&url));
     let (backend, settling) = (connected().await, connected().await);
     let (counting, claiming) = (connected().await, connected().await);

@@ -99,7 +99,7 @@ CREATE OR REPLACE FUNCTION dq.pass_gate(
     is_called boolean, is_due boolean, has_lock boolean, t bigint, OUT until bigint, OUT again_at bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    -- Of the claimer, in the line.
+    -- The claimer's position in the line.
     position integer;
     opens_at bigint;
     is_full boolean := coalesce(free = started, false);

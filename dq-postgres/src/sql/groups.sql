@@ -1,7 +1,7 @@
 -- Groups: at most `group_max_running` jobs of each run at once.
 --
 -- A claim that meets a due job of a full group parks it, so that later claims do not meet it. While jobs are
--- parked, a note says when a lease of a group ends, or a waiting job leaves its place, and the next claim
+-- parked, a note says when a lease of a group ends, or a waiting job ends or moves, and the next claim
 -- returns the group's first parked job. So each parked job is later than as many of its group's other waiting
 -- jobs as may start. Only claims park and return jobs, under the gate's lock: they see each other's work, and a
 -- settlement waits for a claim only while that joins the line, whatever its transaction's isolation.

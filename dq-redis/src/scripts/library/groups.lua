@@ -85,7 +85,7 @@ local function open_groups(partition)
     redis.call('ZADD', key, '0', entry_of(group, due, handle))
   end
 
-  -- Takes a job out of its group's line before it ends or moves. One that is not parked may leave a place
+  -- Takes a job out of its group's line before it ends or moves. One that is not parked may leave room
   -- for the line's first.
   function groups.leave(handle, record)
     local group, due = groups.of(record), redis.call('ZSCORE', parked, handle)
