@@ -1,17 +1,23 @@
 //! Connections to an AMQP 0-9-1 broker.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dq_core::config::{Secret, authority};
 use dq_core::{BoxError, Result};
 use lapin::options::BasicPublishOptions;
-use lapin::tcp::OwnedTLSConfig;
+use lapin::tcp::{RustlsConnector, RustlsConnectorConfig};
 use lapin::types::ShortString;
-use lapin::uri::{AMQPAuthority, AMQPUri};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri};
+use lapin::{
+    AsyncTcpStream, BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::net::lookup_host;
 
 use crate::error::invalid_setting;
 
@@ -26,12 +32,11 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) struct Broker {
     uri: AMQPUri,
-    /// The trusted certificate authorities as PEM; the operating system's if absent.
-    ca: Option<String>,
+    tls: Option<Arc<RustlsConnector>>,
 }
 
 impl Broker {
-    /// Checks the URL and reads the certificate without connecting; `Config` if either fails.
+    /// Checks the URL and reads the certificates without connecting; `Config` if either fails.
     pub(crate) fn new(url: &Secret, ca: Option<&Path>) -> Result<Self> {
         let mut uri: AMQPUri = url.expose().parse().map_err(|_| {
             invalid_setting(
@@ -43,16 +48,8 @@ impl Broker {
             uri.authority.host = address.to_string();
         }
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        let read = |path: &Path| {
-            std::fs::read_to_string(path).map_err(|error| {
-                invalid_setting(
-                    format!("the file of `ca`, {}, cannot be read: {error}", path.display()),
-                    "set `ca` to a PEM file with the certificate of your certificate authority",
-                )
-            })
-        };
-        crate::tls::install_provider();
-        Ok(Self { uri, ca: ca.map(read).transpose()? })
+        let tls = tls_connector(ca, &uri.scheme)?;
+        Ok(Self { uri, tls })
     }
 
     /// Host, port and virtual host, without the password.
@@ -65,17 +62,74 @@ impl Broker {
     pub(crate) async fn connect(&self, purpose: &str) -> Result<Link, BoxError> {
         let name = format!("dq {purpose} (process {})", std::process::id());
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let tls = OwnedTLSConfig { identity: None, cert_chain: self.ca.clone() };
         let runtime = lapin::runtime::default_runtime()?;
-        let uri = self.uri.clone();
+        let tls = self.tls.clone();
+        let connecting = Connection::connector(
+            self.uri.clone(),
+            runtime,
+            async move |uri: AMQPUri, runtime| {
+                let AMQPAuthority { host, port, .. } = &uri.authority;
+                let addresses: Vec<SocketAddr> = lookup_host((&**host, *port)).await?.collect();
+                let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+                Ok(match &tls {
+                    Some(tls) => stream.into_rustls(tls, host).await?,
+                    None => stream,
+                })
+            },
+            properties,
+        );
         // Boxed because lapin's futures are large.
-        let connecting =
-            Box::pin(Connection::connect_uri_with_config(uri, properties, tls, runtime));
-        let connected = tokio::time::timeout(TIMEOUT, connecting).await;
+        let connected = tokio::time::timeout(TIMEOUT, Box::pin(connecting)).await;
         let connection =
             connected.map_err(|_| format!("the broker did not answer within {TIMEOUT:?}"))??;
         Ok(Link { connection, is_abandoned: AtomicBool::new(false) })
     }
+}
+
+/// Trusts the certificates in `ca`, or the system's without it; `None` without TLS.
+fn tls_connector(ca: Option<&Path>, scheme: &AMQPScheme) -> Result<Option<Arc<RustlsConnector>>> {
+    if *scheme == AMQPScheme::AMQP {
+        return match ca {
+            None => Ok(None),
+            Some(_) => Err(invalid_setting(
+                "`ca` is set, but `url` does not begin with amqps://",
+                "begin `url` with amqps://, or remove `ca`",
+            )),
+        };
+    }
+    crate::tls::install_provider();
+    let trusted = match ca {
+        None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {
+            invalid_setting(
+                format!("the certificates of the operating system cannot be read: {error}"),
+                "set `ca` to a PEM file with the certificate of your certificate authority",
+            )
+        })?,
+        Some(path) => {
+            let unusable = |why: String| {
+                invalid_setting(
+                    format!("the file of `ca`, {}, {why}", path.display()),
+                    "set `ca` to a PEM file with the certificate of your certificate authority",
+                )
+            };
+            let text = std::fs::read(path)
+                .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+            let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
+                .collect::<Result<_, _>>()
+                .map_err(|error| unusable(format!("is not PEM: {error}")))?;
+            if certificates.is_empty() {
+                return Err(unusable("has no certificate in PEM form".to_owned()));
+            }
+            RustlsConnectorConfig::default().with_parsable_certificates(certificates)
+        }
+    };
+    let connector = trusted.connector_with_no_client_auth().map_err(|error| {
+        invalid_setting(
+            format!("TLS cannot be used: {error}"),
+            "correct the certificates in the file of `ca`, or the operating system's",
+        )
+    })?;
+    Ok(Some(Arc::new(connector)))
 }
 
 /// Checks a setting that AMQP sends as a short string; `Config` if it is too long.

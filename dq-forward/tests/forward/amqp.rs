@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use dq_core::{Dq, Verdict};
+use dq_forward::{AmqpForward, AmqpSettings};
 use dq_servers::{RabbitMq, shared_rabbitmq};
 use lapin::types::{AMQPValue, FieldTable};
 
@@ -104,6 +107,51 @@ async fn a_missing_exchange_is_retried_until_it_exists() {
     while running.next().await.1 != Verdict::Done {}
     running.stop().await;
     assert_eq!(take_all(&channel, "due").await.len(), 1);
+}
+
+/// The file that replaces the operating system's authorities.
+const SYSTEM_CA: &str = "SSL_CERT_FILE";
+
+#[test]
+fn the_authority_in_ca_is_trusted_in_place_of_the_systems() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--ignored", "--exact", "amqp::process_that_trusts_authorities"]);
+    let child = child.env(SYSTEM_CA, dir.path().join("system.crt")).output();
+    let output = String::from_utf8(child.unwrap().stdout).unwrap();
+    assert!(output.contains("1 passed"), "{output}");
+}
+
+#[tokio::test]
+#[ignore = "a process that another test starts"]
+async fn process_that_trusts_authorities() {
+    let system = std::env::var_os(SYSTEM_CA).expect("this test is started by another test");
+    let broker = tokio::task::spawn_blocking(|| RabbitMq::options().tls().start()).await.unwrap();
+    let other = tempfile::tempdir().unwrap();
+    dq_servers::create_certificates(other.path());
+    let (other, own) = (other.path().join("ca.crt"), broker.ca());
+    let verdict = async |system_ca: &Path, ca: Option<&Path>| {
+        std::fs::copy(system_ca, &system).unwrap();
+        let mut settings = AmqpSettings::new(broker.url(), "due");
+        settings.ca = ca.map(Path::to_owned);
+        let forward = AmqpForward::new(settings).unwrap();
+        let dq = client("").await;
+        let mut running = Running::start(dq.runner().raw_handler("Q", forward));
+        schedule(&dq, "Q", "1").await;
+        let verdict = running.next_text().await;
+        running.stop().await;
+        verdict
+    };
+    // No queue takes the message.
+    for (system, ca, expected) in [
+        (&other, Some(&*own), "NO_ROUTE"),
+        (&own, None, "NO_ROUTE"),
+        (&own, Some(&*other), "invalid peer certificate"),
+        (&other, None, "invalid peer certificate"),
+    ] {
+        let verdict = verdict(system, ca).await;
+        assert!(verdict.contains(expected), "{system:?}, {ca:?}: {verdict}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

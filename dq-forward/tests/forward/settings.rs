@@ -37,6 +37,18 @@ async fn settings_that_cannot_be_used_are_refused_by_name() {
         ),
         ("type = 'amqp'\nurl = 'amqp://h'", "missing field `routing_key`"),
         (
+            "type = 'amqp'\nurl = 'amqp://h'\nrouting_key = 'k'\nca = 'Cargo.toml'",
+            "`ca` is set, but `url` does not begin with amqps://",
+        ),
+        (
+            "type = 'amqp'\nurl = 'amqps://h'\nrouting_key = 'k'\nca = '/does/not/exist'",
+            "the file of `ca`, /does/not/exist, cannot be read",
+        ),
+        (
+            "type = 'amqp'\nurl = 'amqps://h'\nrouting_key = 'k'\nca = 'Cargo.toml'",
+            "the file of `ca`, Cargo.toml, has no certificate",
+        ),
+        (
             "type = 'redis-stream'\nurl = 'hunter2'\nstream = 's'",
             "`url` is not the URL of a Redis server",
         ),
