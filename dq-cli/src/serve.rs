@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
 use dq_core::{
-    Backend as _, Dq, HistoryLimit, Ingress, QueueName, format_duration, shutdown_signal,
+    Backend as _, Dq, HistoryLimit, Ingress, QueueName, format_exact_duration, shutdown_signal,
 };
 // Links the crate, which registers forward and ingress types.
 #[cfg(any(feature = "webhooks", feature = "redis", feature = "rabbitmq"))]
@@ -278,7 +278,7 @@ fn announce(
                 "history  none: jobs that have ended are not found\n".to_owned()
             }
             Some(history) => {
-                let (max, age) = (history.max, format_duration(history.age));
+                let (max, age) = (history.max, format_exact_duration(history.age));
                 format!("history  the last {max} ended jobs of each queue, for {age}\n")
             }
         };

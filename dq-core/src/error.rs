@@ -122,7 +122,7 @@ impl Error {
             ErrorKind::Unsupported,
             format!("the {backend} backend does not support {feature}"),
         )
-        .remedy("the guide's page \"Choosing a backend\" compares what they can do")
+        .remedy("the guide's page \"Choosing a backend\" compares the backends")
     }
 
     /// Sets the failed operation, such as `"schedule"`, unless it is already set.

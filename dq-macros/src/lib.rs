@@ -71,7 +71,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | `max_attempts = 5` | maximum attempts per job; 1 means no retry | 5 |
 /// | `timeout = "30s"` | time limit for a run; `"none"` for no limit | 15 min |
-/// | `lease = "1m"` | how long a lease lasts unless renewed; after a crash the job runs again this much later; `"1s"` to `"1day"` | 30 s |
+/// | `lease = "1m"` | how long a lease lasts unless renewed; after a crash the job runs again this much later; `"1s"` to `"1d"` | 30 s |
 /// | `concurrency = 8` | maximum number of this queue's jobs that a runner runs at once | 16 |
 /// | `priority = "high"` | which queues of a runner start jobs first while its slots are scarce: `"high"`, `"normal"` or `"low"`, in strict order | `"normal"` |
 /// | `reserve = 4` | how many of a runner's slots only this queue may use, at most `concurrency`; they are idle while it has no due job | none |

@@ -226,6 +226,6 @@ fn is_running(target: &Target) -> OpsError {
 
 fn unknown_result(call: &str) -> OpsError {
     Error::new(dq_core::ErrorKind::Internal, format!("{call} has a result of a later version"))
-        .remedy("update this program")
+        .remedy("update dq")
         .into()
 }

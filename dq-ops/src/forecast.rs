@@ -6,7 +6,7 @@ use dq_core::{QueueForecast, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
-use crate::format::millis;
+use crate::json::millis;
 use crate::limits::LimitsView;
 use crate::openapi;
 use crate::ops::Session;
@@ -42,7 +42,7 @@ impl Session {
         steps: usize,
     ) -> Result<Forecast> {
         if !(Duration::from_secs(60)..=MAX_WINDOW).contains(&window) {
-            let window = dq_core::format_duration(window);
+            let window = dq_core::format_exact_duration(window);
             return Err(OpsError::conflict(
                 format!("the window of the forecast is {window}; it must be 1m to 366d"),
                 "",

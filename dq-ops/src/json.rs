@@ -1,9 +1,10 @@
-//! JSON readers for `serde(deserialize_with = "…")`, which follow the JSON schema rather than
-//! Rust's types.
+//! Durations as JSON numbers, and readers for `serde(deserialize_with = "…")`, which follow the JSON
+//! schema rather than Rust's types.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -12,6 +13,11 @@ use serde_json::Number;
 
 /// Every whole number up to here has an exact `f64`.
 const MAX_FLOAT: f64 = 9_007_199_254_740_991.0;
+
+/// Converts to milliseconds; `u64::MAX` for longer durations.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A whole number, also as `3.0`: some programs write all numbers with a decimal point.
 struct Whole<T>(T);

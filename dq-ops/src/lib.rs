@@ -34,7 +34,6 @@ mod dead;
 mod error;
 mod filter;
 mod forecast;
-mod format;
 mod groups;
 mod import;
 mod input;

@@ -9,7 +9,7 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
-use crate::format::millis;
+use crate::json::millis;
 use crate::limits::LimitsView;
 use crate::objective::ObjectiveView;
 use crate::openapi;

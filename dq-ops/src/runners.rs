@@ -7,8 +7,8 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::format::millis;
 use crate::jobs::JobSummary;
+use crate::json::millis;
 use crate::openapi;
 use crate::ops::Session;
 use crate::text;

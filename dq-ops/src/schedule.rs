@@ -142,7 +142,7 @@ impl Session {
         let mut scheduled = self.schedule_many(queue, vec![request]).await?;
         scheduled.pop().ok_or_else(|| {
             Error::new(ErrorKind::Internal, "the backend returned no result")
-                .remedy("this is a bug of the backend")
+                .remedy("report it to the backend's authors")
                 .into()
         })
     }

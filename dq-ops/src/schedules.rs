@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
 use crate::error::{OpsError, Result};
-use crate::format::millis;
 use crate::input::parse_duration;
+use crate::json::millis;
 use crate::openapi;
 use crate::ops::Session;
 use crate::payload::PayloadView;

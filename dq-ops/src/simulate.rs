@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
 use crate::error::{OpsError, Result};
-use crate::format::millis;
 use crate::input::{parse_duration, parse_timestamp};
+use crate::json::millis;
 use crate::limits::LimitsView;
 use crate::openapi;
 use crate::ops::Session;

@@ -6,8 +6,8 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
-use crate::format::millis;
 use crate::jobs::JobSummary;
+use crate::json::millis;
 use crate::ops::Session;
 use crate::overview::free_now;
 use crate::text;

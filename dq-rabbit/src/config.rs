@@ -61,7 +61,7 @@ pub struct RabbitConfig {
     /// within that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
-    /// How long to wait for a reply of the broker, between `10ms` and `1day`, `5s` by default.
+    /// How long to wait for a reply of the broker, between `10ms` and `1d`, `5s` by default.
     /// Declarations may take six times as long.
     #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,

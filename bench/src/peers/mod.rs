@@ -46,7 +46,7 @@ const TABLES: [(&str, &str); 4] =
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Prints only these tables.
-    #[arg(long = "table", alias = "store", value_name = "TABLE", value_parser = TABLES.map(|(name, _)| name))]
+    #[arg(long = "table", value_name = "TABLE", value_parser = TABLES.map(|(name, _)| name))]
     tables: Vec<String>,
     /// Measures only these peers.
     #[arg(long = "peer", value_name = "PEER", value_parser = peer::PEERS.map(|(name, ..)| name))]

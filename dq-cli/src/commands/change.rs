@@ -18,6 +18,8 @@ enum Change {
     DueNow,
     Replayed,
     Removed,
+    /// Of a later version.
+    Other(&'static str),
 }
 
 impl Change {
@@ -27,7 +29,8 @@ impl Change {
             BulkAction::Reschedule(due) if due == Due::NOW => Self::DueNow,
             BulkAction::Replay => Self::Replayed,
             BulkAction::Remove => Self::Removed,
-            _ => Self::Moved,
+            BulkAction::Reschedule(_) => Self::Moved,
+            action => Self::Other(action.as_str()),
         }
     }
 
@@ -38,6 +41,7 @@ impl Change {
             Self::DueNow => "made due now",
             Self::Replayed => "replayed",
             Self::Removed => "removed",
+            Self::Other(action) => action,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dq_core::{Due, QueueName, Target, Timestamp};
+use dq_core::{Due, QueueName, Target, Timestamp, format_exact_duration};
 use dq_ops::{
     BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
     JobFilter, JobPage, JobQuery, LimitChange, Moved, QueueSummary, RunnerSummary,
@@ -211,7 +211,7 @@ impl Source {
     }
 
     pub(crate) fn forecasts(&self, window: Duration) -> Result<Forecasts> {
-        let window = humantime::format_duration(window).to_string();
+        let window = format_exact_duration(window);
         self.get(format!("forecast?window={}", encoded(&window)))
     }
 
@@ -266,7 +266,7 @@ fn bulk_body(action: BulkAction, mut body: Value) -> Value {
 pub(crate) fn due_text(due: Due) -> String {
     match due {
         Due::At(at) => at.to_string(),
-        Due::After(delay) => humantime::format_duration(delay).to_string(),
+        Due::After(delay) => format_exact_duration(delay),
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::dq::Dq;
 use crate::backend::{Backend, QueueFlow, QueueStats};
 use crate::error::{Error, Result};
-use crate::model::{Histogram, QueueName, Rate, RateState, Timestamp, format_duration};
+use crate::model::{Histogram, QueueName, Rate, RateState, Timestamp, format_exact_duration};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -127,7 +127,7 @@ impl Dq {
     pub async fn forecast_all(&self, window: Duration) -> Result<Vec<QueueForecast>> {
         let minutes = window.as_secs() / 60;
         if !(1..=MAX_MINUTES).contains(&minutes) {
-            let window = format_duration(window);
+            let window = format_exact_duration(window);
             return Err(Error::invalid(format!(
                 "the window of the forecast is {window}; it must be 1m to 7d"
             ))

@@ -386,7 +386,7 @@ fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Err
 pub(super) fn single<T>(results: Vec<T>) -> Result<T> {
     results.into_iter().next().ok_or_else(|| {
         Error::new(ErrorKind::Internal, "the backend returned no result")
-            .remedy("this is a bug of the backend")
+            .remedy("report it to the backend's authors")
     })
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::duration;
 use super::setting_error::SettingError;
-use crate::model::{Backoff, format_duration};
+use crate::model::{Backoff, format_exact_duration};
 
 /// Settings for a [`Backoff`], each optional.
 ///
@@ -77,7 +77,7 @@ impl BackoffSettings {
         }
         match (self.initial, self.max) {
             (Some(initial), Some(max)) if initial > max => {
-                let [initial, max] = [initial, max].map(format_duration);
+                let [initial, max] = [initial, max].map(format_exact_duration);
                 let problem = format!("is {initial}, longer than backoff.max, {max}");
                 Err(SettingError::new("backoff.initial", problem))
             }
@@ -107,5 +107,12 @@ mod tests {
         assert_eq!(backoff, expected);
         assert_eq!(BackoffSettings::from(backoff).complete(), backoff);
         assert_eq!(BackoffSettings::new().complete(), Backoff::default());
+    }
+
+    #[test]
+    fn a_refusal_has_both_times_exactly() {
+        let backoff = BackoffSettings::new().initial(10_500.millis()).max(10.seconds());
+        let error = backoff.validate().unwrap_err().to_string();
+        assert!(error.contains("is 10s 500ms, longer than backoff.max, 10s"), "{error}");
     }
 }

@@ -13,7 +13,8 @@ use super::setting_error::SettingError;
 use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
-    Backoff, Flow, HistoryLimit, LatenessObjective, Priority, QueueName, Rate, format_duration,
+    Backoff, Flow, HistoryLimit, LatenessObjective, Priority, QueueName, Rate,
+    format_exact_duration,
 };
 
 /// Settings for one queue, each optional.
@@ -263,7 +264,7 @@ impl QueueSettings {
             return Err(SettingError::new("timeout", problem));
         }
         if let Some(lease) = self.lease.filter(|lease| !LEASE_RANGE.contains(lease)) {
-            let lease = format_duration(lease);
+            let lease = format_exact_duration(lease);
             return Err(SettingError::new("lease", format!("is {lease}; it must be 1s to 1d")));
         }
         if let Some(late) = &self.late {

@@ -9,7 +9,7 @@ use super::duration;
 use super::secret::Secret;
 use super::setting_error::SettingError;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Limits, QueueName, format_duration};
+use crate::model::{Limits, QueueName, format_exact_duration};
 
 /// Runner settings: concurrency over all queues, grace period, sweep interval.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -53,7 +53,7 @@ impl RunnerSettings {
             return Err(SettingError::new("concurrency", problem));
         }
         if !SWEEP_RANGE.contains(&self.sweep) {
-            let sweep = format_duration(self.sweep);
+            let sweep = format_exact_duration(self.sweep);
             return Err(SettingError::new("sweep", format!("is {sweep}; it must be 100ms to 1m")));
         }
         Ok(())

@@ -13,7 +13,7 @@ use super::outcome::{IntoOutcome, JobError, JobResult, Outcome};
 use super::state::Requirements;
 use crate::config::LateAction;
 use crate::error::BoxError;
-use crate::model::{Headers, Job, QueueName, format_duration};
+use crate::model::{Headers, Job, QueueName, format_exact_duration};
 
 pub fn schedule_payload<P: SchedulePayload>() -> crate::error::Result<serde_json::Value> {
     crate::config::payload_json(&P::default())
@@ -111,7 +111,7 @@ where
         biased;
         answer = guard.ask(ctx, decode) => answer?.into_guard(),
         () = ctx.sleep(limit) => {
-            let limit = format_duration(limit);
+            let limit = format_exact_duration(limit);
             Err(format!("it did not answer within {limit}").into())
         }
     };

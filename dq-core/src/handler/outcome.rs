@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::error::{BoxError, Result as DqResult};
-use crate::model::{Due, IntoDue, codec, format_duration};
+use crate::model::{Due, IntoDue, codec, format_exact_duration};
 
 /// A handler's result, unless it failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl fmt::Display for JobError {
         match self {
             Self::Failed(error) => write!(f, "{error}"),
             Self::Panicked(message) => write!(f, "panicked: {message}"),
-            Self::TimedOut(after) => write!(f, "timed out after {}", format_duration(*after)),
+            Self::TimedOut(after) => write!(f, "timed out after {}", format_exact_duration(*after)),
             Self::Undecodable(error) => write!(f, "the payload does not decode: {error}"),
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::duration::format_exact_duration;
 use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
@@ -257,7 +258,7 @@ fn millis_up(micros: i64) -> Timestamp {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.jobs, humantime::format_duration(self.per))?;
+        write!(f, "{}/{}", self.jobs, format_exact_duration(self.per))?;
         let default = Self::new(self.jobs, self.per).map(|rate| rate.burst);
         if default.is_ok_and(|default| default != self.burst) {
             write!(f, " burst {}", self.burst)?;
@@ -332,7 +333,9 @@ mod tests {
             ("1000/1s", "1000/1s", 1_000, 50),
             ("1000/1s burst 50", "1000/1s", 1_000, 50),
             ("10000/1s burst 1", "10000/1s burst 1", 100, 1),
-            ("1/1day", "1/1day", 86_400_000_000, 1),
+            ("1/1d", "1/1d", 86_400_000_000, 1),
+            ("1/1day", "1/1d", 86_400_000_000, 1),
+            ("1/1h 1m 1s", "1/1h 1m 1s", 3_661_000_000, 1),
         ] {
             let rate = rate(text);
             assert_eq!(rate.to_string(), written);

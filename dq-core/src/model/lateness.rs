@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::duration::format_exact_duration;
 use super::queue::QueueName;
 use crate::error::{Error, Result};
 
@@ -54,7 +55,7 @@ impl LatenessObjective {
 impl fmt::Display for LatenessObjective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (percent, within) =
-            (f64::from(self.share) / 1_000.0, humantime::format_duration(self.within));
+            (f64::from(self.share) / 1_000.0, format_exact_duration(self.within));
         write!(f, "{percent}% < {within}")
     }
 }
@@ -369,6 +370,7 @@ mod tests {
             ("  50.5 %  <  1m 30s ", "50.5% < 1m 30s", 50_500, 90_000),
             ("99.999%<1ms", "99.999% < 1ms", 99_999, 1),
             ("0.001% < 1s", "0.001% < 1s", 1, 1_000),
+            ("99% < 1day 1h 1ms", "99% < 1d 1h 1ms", 99_000, 90_000_001),
         ] {
             let objective = objective(text);
             let within = Duration::from_millis(millis);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::duration::format_duration;
+use super::duration::format_exact_duration;
 use super::job::NewJob;
 use super::queue::QueueName;
 use super::timestamp::Timestamp;
@@ -44,8 +44,8 @@ impl Limits {
             return Err(Error::invalid(format!(
                 "a job for queue {} is to be remembered for {}; at most {} is allowed",
                 job.queue,
-                format_duration(job.remember),
-                format_duration(self.horizon)
+                format_exact_duration(job.remember),
+                format_exact_duration(self.horizon)
             ))
             .remedy("remember it for a shorter time, or raise `limits.horizon`"));
         }

@@ -23,7 +23,7 @@ mod timestamp;
 pub use backoff::Backoff;
 pub use conflict::{OnConflict, OnRunning};
 pub use dead::{DeadKind, DeadReason, truncate_message};
-pub use duration::{format_duration, format_duration_in};
+pub use duration::{format_duration, format_duration_in, format_exact_duration};
 pub use flow::{Flow, Rate, RateState, Tokens};
 pub use headers::Headers;
 pub use histogram::Histogram;

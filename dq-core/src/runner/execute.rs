@@ -13,7 +13,7 @@ use super::shared::{RunnerShared, ServedQueue};
 use super::store::{Before, RunSignals, Start, StoreContext};
 use crate::backend::{LeasedJob, Verdict};
 use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext, Timeout, panics};
-use crate::model::format_duration;
+use crate::model::format_exact_duration;
 use crate::trace::{self, TraceContext};
 
 /// Time after the timeout in which middleware may still return, so that it can see the timeout.
@@ -168,7 +168,7 @@ async fn run_with_timeout(
             job.cancellation().cancel();
             timeout.passed.cancel();
             if job.thread().is_busy_or_forbid() {
-                tracing::warn!(timeout = %format_duration(timeout.after),
+                tracing::warn!(timeout = %format_exact_duration(timeout.after),
                     "a blocking handler exceeds its timeout and cannot be stopped; does it check \
                      `ctx.is_cancelled()`?");
                 runner.observers.notify(&Event::TimeoutExceeded(job));

@@ -9,7 +9,8 @@ use crate::backend::{Backend, Verdict};
 use crate::config::{LateAction, QueuePolicy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
-    Backoff, DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName, format_duration,
+    Backoff, DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName,
+    format_exact_duration,
 };
 
 /// How long a moved job's id stays pinned after its end. The original job may run again and move
@@ -65,7 +66,7 @@ pub(super) async fn apply(
     if lateness <= policy.after {
         return Before::Runs;
     }
-    let [late, limit] = [lateness, policy.after].map(format_duration);
+    let [late, limit] = [lateness, policy.after].map(format_exact_duration);
     let reason = format!("started {late} after its due time; the limit is {limit}");
     tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
     context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });

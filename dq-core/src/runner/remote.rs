@@ -45,14 +45,14 @@ pub(crate) struct RemoteQueue {
 #[derive(Debug)]
 pub(crate) struct Remote {
     runner: Arc<RunnerShared>,
-    pub(super) stores: Vec<Arc<StoreContext>>,
+    stores: Vec<Arc<StoreContext>>,
     queues: Mutex<HashMap<QueueName, Arc<RemoteQueue>>>,
     escalation: Escalation,
-    pub(super) loops: tokio::sync::Mutex<JoinSet<()>>,
+    loops: tokio::sync::Mutex<JoinSet<()>>,
     /// Settlements that no worker waits for.
-    pub(super) settlements: TaskTracker,
-    /// Of the claims, once they have started.
-    pub(super) runtime: OnceLock<Handle>,
+    settlements: TaskTracker,
+    /// The runtime on which the claims run; set when they start.
+    runtime: OnceLock<Handle>,
     _name: RunnerNameGuard,
 }
 
@@ -108,6 +108,21 @@ impl Remote {
 
     pub(crate) const fn stores(&self) -> usize {
         self.stores.len()
+    }
+
+    pub(super) fn store(&self, number: usize) -> &Arc<StoreContext> {
+        &self.stores[number]
+    }
+
+    /// Calls `spawn` with each store's number, to start its loops. Later calls start none.
+    pub(super) async fn spawn_once(&self, spawn: impl Fn(&mut JoinSet<()>, usize)) {
+        if self.runtime.get().is_some() {
+            return;
+        }
+        let mut loops = self.loops.lock().await;
+        if self.runtime.set(Handle::current()).is_ok() {
+            (0..self.stores()).for_each(|store| spawn(&mut loops, store));
+        }
     }
 
     /// Returns the time by the main store's clock, without asking it.
@@ -281,9 +296,11 @@ impl Remote {
         store: usize,
         settlements: Vec<Settlement>,
     ) {
-        let Some(runtime) = self.runtime.get().filter(|_| !settlements.is_empty()) else { return };
+        if settlements.is_empty() {
+            return;
+        }
         let remote = Arc::clone(self);
-        let settle = async move {
+        self.spawn_settling(async move {
             match remote.settle(store, &settlements).await {
                 Ok(results) => {
                     for (settlement, settled) in settlements.iter().zip(results) {
@@ -296,8 +313,15 @@ impl Remote {
                     tracing::warn!(%error, "claimed jobs wait until their leases expire");
                 }
             }
-        };
-        self.settlements.spawn_on(settle, runtime);
+        });
+    }
+
+    /// Runs a settlement for which no worker waits; a stop waits for it.
+    pub(super) fn spawn_settling(&self, settling: impl Future<Output = ()> + Send + 'static) {
+        // Without claims there are no such settlements.
+        if let Some(runtime) = self.runtime.get() {
+            self.settlements.spawn_on(settling, runtime);
+        }
     }
 
     fn observe_failure<T>(&self, result: Result<T>) -> Result<T> {

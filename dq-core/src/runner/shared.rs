@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::{QueuePolicy, RunnerSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
-use crate::model::{Backoff, QueueName, Timestamp, format_duration};
+use crate::model::{Backoff, QueueName, Timestamp, format_exact_duration};
 
 /// An unanswered call must not stop a loop.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ impl RunnerShared {
             answer = call => answer,
             // The timer is created only if the store does not answer at once.
             () = async { self.clock().sleep(limit).await } => {
-                let limit = format_duration(limit);
+                let limit = format_exact_duration(limit);
                 let message = format!("the store did not answer within {limit}");
                 Err(Error::new(ErrorKind::OutcomeUnknown, message).operation(operation))
             }

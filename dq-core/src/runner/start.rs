@@ -81,7 +81,8 @@ fn claimed_job(context: &StoreContext, leased: LeasedJob, now: Timestamp) -> Opt
             context.store.name(),
             leased.job.queue
         );
-        let error = Error::new(ErrorKind::Internal, message).remedy("this is a bug of the backend");
+        let error =
+            Error::new(ErrorKind::Internal, message).remedy("report it to the backend's authors");
         tracing::error!(%error);
         runner.observers.notify(&Event::StoreFailed(&error));
         return None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::announce;
@@ -72,15 +72,9 @@ pub(crate) trait Takers: Send + Sync + 'static {
 
 /// Starts the loops, once.
 pub(crate) async fn start_claims<T: Takers>(remote: &Arc<Remote>, takers: &Arc<T>) {
-    if remote.runtime.get().is_some() {
-        return;
-    }
-    let mut loops = remote.loops.lock().await;
-    if remote.runtime.set(Handle::current()).is_err() {
-        return;
-    }
-    for (store, context) in remote.stores.iter().enumerate() {
-        let (claims, context) = (Arc::clone(context), Arc::clone(context));
+    let spawn = |loops: &mut JoinSet<()>, store| {
+        let context = Arc::clone(remote.store(store));
+        let claims = Arc::clone(&context);
         let claimer = TakersClaimer::new(Arc::clone(remote), store, Arc::clone(takers));
         let claiming = Arc::clone(takers);
         loops.spawn(async move {
@@ -91,7 +85,7 @@ pub(crate) async fn start_claims<T: Takers>(remote: &Arc<Remote>, takers: &Arc<T
                     ErrorKind::Internal,
                     format!("the claim loop for workers has panicked: {panic}"),
                 )
-                .remedy("restart this process: its workers get no more jobs"),
+                .remedy("restart the server: its workers get no more jobs"),
             };
             claiming.failed(store, &error, true);
         });
@@ -104,7 +98,8 @@ pub(crate) async fn start_claims<T: Takers>(remote: &Arc<Remote>, takers: &Arc<T
                 () = context.runner.stop.cancelled() => {}
             }
         });
-    }
+    };
+    remote.spawn_once(spawn).await;
 }
 
 /// Returns the announcement: the slots are those of the workers.
@@ -135,7 +130,7 @@ struct TakersClaimer<T> {
 
 impl<T: Takers> TakersClaimer<T> {
     fn new(remote: Arc<Remote>, store: usize, takers: Arc<T>) -> Self {
-        let context = Arc::clone(&remote.stores[store]);
+        let context = Arc::clone(remote.store(store));
         let (queues, has_new_queues) = (HashSet::new(), false);
         Self { remote, context, store, takers, queues, has_new_queues }
     }
@@ -211,7 +206,7 @@ impl<T: Takers> TakersClaimer<T> {
                 None => {
                     let (remote, store) = (Arc::clone(&self.remote), self.store);
                     let expires = self.context.runner.clock().sleep(lease_for);
-                    self.remote.settlements.spawn(async move {
+                    self.remote.spawn_settling(async move {
                         tokio::select! {
                             ended = before => {
                                 let ended = ended.err().flatten();
@@ -243,7 +238,7 @@ impl<T: Takers> TakersClaimer<T> {
             };
             let start = Start { started, waited_for_slot: false };
             let rules = remote.rules(store, &taken.queue.policy);
-            let (context, job) = (&remote.stores[store], &taken.leased.job);
+            let (context, job) = (remote.store(store), &taken.leased.job);
             match before_run(context, &rules, job, start, &signals).await {
                 Before::Runs => Ok(taken),
                 Before::Ends(verdict) => {

@@ -11,7 +11,7 @@ use super::report::SimulationReport;
 use crate::backend::{Backend, QueueFlow};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp, format_duration};
+use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp, format_exact_duration};
 use crate::schedules::{ScheduleView, is_supported, occurrence_key};
 
 /// The longest window.
@@ -161,7 +161,7 @@ impl Simulation {
             return Err(error.clone());
         }
         if self.window.is_zero() || self.window > MAX_WINDOW {
-            let window = format_duration(self.window);
+            let window = format_exact_duration(self.window);
             let message =
                 format!("the window of the simulation is {window}; it must be 1ms to 31d");
             return Err(Error::invalid(message));

@@ -101,13 +101,13 @@ async fn a_job_is_dead_with_the_reason_its_payload_and_its_attempts() {
     let json = "application/json";
     let panics = TestHandler::new(async |_, _| panic!("test panic"));
     let snoozes = TestHandler::new(async |_, _| Ok(Outcome::snooze(Duration::MAX)));
-    let hangs = TestHandler::hangs().with(QueueSettings::new().timeout(5.seconds()));
+    let hangs = TestHandler::hangs().with(QueueSettings::new().timeout(10_500.millis()));
     let done = TestHandler::done;
     let (exhausted, undecodable) = (DeadKind::Exhausted, DeadKind::Undecodable);
     for (handler, payload, content_type, kind, message, attempts) in [
         (panics, r#""x""#, json, exhausted, "panicked: test panic", 1),
         (snoozes, r#""x""#, json, exhausted, "the handler snoozed: ", 1),
-        (hangs, r#""x""#, json, exhausted, "timed out after 5s", 1),
+        (hangs, r#""x""#, json, exhausted, "timed out after 10s 500ms", 1),
         (done(), r#"{"not": "a string"}"#, json, undecodable, "the payload does not decode", 0),
         (done(), r#""x""#, "text/plain", undecodable, "text/plain", 0),
     ] {
