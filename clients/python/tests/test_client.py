@@ -143,7 +143,7 @@ def test_a_cancel_or_any_post_without_answer_is_not_repeated(server: Server, cli
     with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
         assert kind_of(lambda: unlucky.cancel(queue, "a")) == "outcome unknown"
     with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
-        post = lambda: unlucky.request("POST", f"/v1/queues/{queue}/jobs", {"payload": 1})  # noqa: E731
+        post = lambda: unlucky.request("post", f"/v1/queues/{queue}/jobs", {"payload": 1})  # noqa: E731
         assert kind_of(post) == "outcome unknown"
     with dropping_the_first_answer(server) as url, Client(url, TOKEN) as unlucky:
         assert unlucky.request("GET", f"/v1/queues/{queue}")["ready"] == 1

@@ -113,9 +113,9 @@ export class Client {
     return this.request("GET", `${path(queue, job)}/timeline`, options);
   }
 
-  /** Sends any request. If the answer is lost, `repeat` counts: by default, not a POST or DELETE. */
+  /** Sends any request. If the answer is lost, `repeat` counts: by default, only GET, HEAD, PUT and PATCH. */
   async request(method: string, path: string, options: RequestOptions = {}): Promise<any> {
-    const { signal, timeout = 10_000, repeat = !/^(POST|DELETE)$/.test(method) } = options;
+    const { signal, timeout = 10_000, repeat = /^(GET|HEAD|PUT|PATCH)$/i.test(method) } = options;
     const body = JSON.stringify(options.body);
     if (Buffer.byteLength(body ?? "") > 2_000_000) throw new DqError("too large", "above 2 MB");
     const end = performance.now() + (options.retryFor ?? 10_000);
@@ -151,7 +151,7 @@ async function send(url: string, init: RequestInit, timeout: number, signal?: Ab
     if (error instanceof DqError) throw error;
     const text = `no answer from ${url}: ${describe(error)}`;
     const code = error.cause?.code ?? error.code ?? text; // Deno gives no code
-    const isUnsent = /ECONNREFUSED|ENOTFOUND|client error \(Connect\)/.test(code);
+    const isUnsent = /^ECONNREFUSED$|^ENOTFOUND$|client error \(Connect\)/.test(code);
     throw new DqError(isUnsent ? "unavailable" : "outcome unknown", text);
   } finally {
     clearTimeout(timer);

@@ -94,7 +94,7 @@ test("a cancel or any POST whose answer is lost is not repeated", async () => {
   await assert.rejects(cancel.cutOff.cancel("CUT", id), { kind: "outcome unknown" });
   assert.equal((await client.get("CUT", id)).ended?.ending, "cancelled");
   const post = await cuttingProxy();
-  const call = post.cutOff.request("POST", "/v1/queues/CUT/jobs", { body: { payload: 1 } });
+  const call = post.cutOff.request("post", "/v1/queues/CUT/jobs", { body: { payload: 1 } });
   await assert.rejects(call, { kind: "outcome unknown" });
   for (const { proxy } of [cancel, post]) proxy.close();
 });
@@ -140,6 +140,12 @@ test("a call ends when its signal is aborted, or its time is over", async () => 
   const call = nobody.get("Q", "x", { signal: stop.signal, retryFor: 60_000 });
   stop.abort(new Error("enough"));
   await assert.rejects(call, /enough|abort/);
+  const silent = createServer().listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const slow = new Client({ url: `http://127.0.0.1:${(silent.address() as AddressInfo).port}` });
+  const late = slow.request("GET", "/v1/queues/ECONNREFUSED", { timeout: 1, retryFor: 0 });
+  await assert.rejects(late, { kind: "outcome unknown" });
+  silent.close();
 });
 
 test("an answer from something else is an error", async () => {

@@ -123,10 +123,10 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     ) -> Any:
         """Sends any request of the HTTP API.
 
-        `repeat` says whether to send it again after a lost answer. By default, a POST or DELETE is not.
+        `repeat` says whether to send it again after a lost answer. By default, only a GET, HEAD, PUT or PATCH is.
         """
         if repeat is None:
-            repeat = method not in ("POST", "DELETE")
+            repeat = method.upper() in ("GET", "HEAD", "PUT", "PATCH")
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if len(content) > 2_000_000:  # the server would close the connection
             raise DqError("too large", f"the request has {len(content)} bytes")
