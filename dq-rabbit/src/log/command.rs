@@ -50,8 +50,12 @@ contents! {
 }
 
 pub(crate) fn full() -> Error {
-    Error::new(ErrorKind::Full, "the jobs that are not done take a fifth of the log")
-        .remedy("run or remove jobs, or set a larger `log_size_mib`")
+    Error::new(
+        ErrorKind::Full,
+        "with these jobs, all pending and dead jobs, their payloads and the history would take \
+         more than a fifth of the log",
+    )
+    .remedy("run or remove jobs, keep a shorter `history`, or set a larger `log_size_mib`")
 }
 
 fn mismatch() -> Error {

@@ -211,10 +211,10 @@ impl LogShared {
         self.log_size / CAPACITY_PART
     }
 
-    /// A retryable error does not replace a lasting one, which says more.
+    /// An error that may pass does not replace a lasting one, which says more.
     pub(super) fn record_error(&self, error: Error) {
         let mut last = lock(&self.last_error);
-        if last.as_ref().is_none_or(Error::is_retryable) {
+        if is_lasting(&error) || !last.as_ref().is_some_and(is_lasting) {
             *last = Some(error);
         }
     }
@@ -264,6 +264,7 @@ impl LogShared {
     }
 }
 
+/// Whether an error lasts until somebody acts. `Full` does, although it is retryable.
 pub(super) fn is_lasting(error: &Error) -> bool {
     !error.is_retryable() || error.kind() == ErrorKind::Full
 }

@@ -186,10 +186,31 @@ async fn the_size_of_the_log_is_what_the_log_says() {
     let shared = shared(Generation::FIRST, 0);
     shared.state().retention.add_message(3 << 20);
     assert!(shared.state().needs_close() && !shared.state().blocks_growth(), "of 16 MiB");
-    for (sequence, size, expected) in [(1, 64 << 20, (false, false)), (2, 8 << 20, (true, true))] {
-        read(&shared, sequence - 1, &[(sequence, Command::SetCapacity(size / 5))]);
+    let own = shared.capacity();
+    for (sequence, capacity, expected) in [(1, own * 4, (false, false)), (2, own / 2, (true, true))]
+    {
+        read(&shared, sequence - 1, &[(sequence, Command::SetCapacity(capacity))]);
         let mut state = shared.state();
-        assert_eq!((state.needs_close(), state.blocks_growth()), expected, "{size}");
+        assert_eq!((state.needs_close(), state.blocks_growth()), expected, "{capacity}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_gets_no_answer_names_the_newest_lasting_error() {
+    let shared = shared(Generation::FIRST, 0);
+    let named = || {
+        let error = shared.timeout_error("call", LostReply::Unavailable);
+        (error.kind(), error.to_string().contains("the newest"))
+    };
+    for (kind, message, expected) in [
+        (ErrorKind::Unavailable, "the newest", (ErrorKind::Unavailable, false)),
+        (ErrorKind::Full, "the newest", (ErrorKind::Full, true)),
+        (ErrorKind::Unavailable, "a later one", (ErrorKind::Full, true)),
+        (ErrorKind::Config, "the newest", (ErrorKind::Config, true)),
+        (ErrorKind::Full, "a later one", (ErrorKind::Full, false)),
+    ] {
+        shared.record_error(Error::new(kind, message));
+        assert_eq!(named(), expected, "{kind:?}, {message}");
     }
 }
 
