@@ -33,15 +33,7 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
         return Err(Failure::usage("--config, --url and --api exclude each other", "give one"));
     }
     if let Some(url) = &target.url {
-        let backend = Dq::builder().url(url).into_backend_config().ok();
-        let history = backend.and_then(|backend| own_history(&*backend));
-        return Ok(Store {
-            builder: with_history(Dq::builder().url(url), history),
-            history,
-            serve: ServeSettings::default(),
-            origin: "--url".to_owned(),
-            default_file: None,
-        });
+        return of_url(url, "--url".to_owned());
     }
     let file = target.config.as_deref();
     let file = file.or_else(|| Some(Path::new(CONFIG)).filter(|path| path.is_file()));
@@ -52,14 +44,8 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
         return Ok(of_config(Config::from_env()?, "the environment".to_owned()));
     }
     let path = env::current_dir().unwrap_or_default().join(FILE);
-    let history = Some(HistoryLimit::default());
-    Ok(Store {
-        builder: with_history(Dq::builder().url(&format!("sqlite://{FILE}")), history),
-        history,
-        serve: ServeSettings::default(),
-        origin: path.display().to_string(),
-        default_file: Some(path),
-    })
+    let store = of_url(&format!("sqlite://{FILE}"), path.display().to_string())?;
+    Ok(Store { default_file: Some(path), ..store })
 }
 
 pub(crate) fn with_history(builder: DqBuilder, history: Option<HistoryLimit>) -> DqBuilder {
@@ -72,6 +58,12 @@ pub(crate) fn with_history(builder: DqBuilder, history: Option<HistoryLimit>) ->
 /// limits there, for all programs.
 fn own_history(backend: &dyn BackendConfig) -> Option<HistoryLimit> {
     backend.schema_sql(None).is_err().then(HistoryLimit::default)
+}
+
+/// Uses this store, and all other settings of the environment.
+fn of_url(url: &str, origin: String) -> Result<Store> {
+    let backend = Dq::builder().url(url).into_backend_config()?;
+    Ok(of_config(Config::from_env_with(backend)?, origin))
 }
 
 /// Uses the configured store, with a history unless the configuration says otherwise.

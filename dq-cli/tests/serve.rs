@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, code, ok, run, text};
+use crate::support::{Server, code, dq, ok, run, text};
 use serde_json::Value;
 
 #[test]
@@ -35,6 +35,17 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     ok(path, &server.api(&["jobs", "cancel", "MAIL", "key:k"]));
     let ended = ok(path, &server.api(&["jobs", "ls", "MAIL", "--state", "ended"]));
     assert!(ended.contains("cancelled"), "{ended}");
+}
+
+#[test]
+fn variables_set_the_server_whatever_names_its_store() {
+    let directory = tempfile::tempdir().unwrap();
+    for args in [&["serve"][..], &["serve", "--url", "sqlite://jobs.db"]] {
+        let mut server = dq(directory.path());
+        let output = server.args(args).env("DQ_SERVE__ADDRESS", "nowhere:x").output().unwrap();
+        let error = text(&output.stderr);
+        assert!(!output.status.success() && error.contains("nowhere:x"), "{args:?}: {error}");
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Config {
                           (`--url`; in code, `Dq::connect`)";
             return refused(format!("there is no file {}", path.display()), remedy);
         }
-        Self::from_layers(&Layers::new(Some(Toml::file_exact(path)), Variable::all()?)?)
+        Self::from_layers(&Layers::new(Some(Toml::file_exact(path)), Variable::all()?)?, None)
     }
 
     /// Reads only environment variables, such as `DQ_BACKEND__TYPE=sqlite`.
@@ -126,15 +126,27 @@ impl Config {
     /// # Errors
     /// `Config` with the variable and the key, or `DQ_BACKEND__TYPE` if unset.
     pub fn from_env() -> Result<Self> {
-        Self::from_layers(&Layers::new(None::<Data<Toml>>, Variable::all()?)?)
+        Self::from_layers(&Layers::new(None::<Data<Toml>>, Variable::all()?)?, None)
+    }
+
+    /// Reads only environment variables. The store is this one, whatever `DQ_BACKEND__…` say.
+    ///
+    /// # Errors
+    /// `Config` with the variable and the key.
+    pub fn from_env_with(backend: Box<dyn BackendConfig>) -> Result<Self> {
+        Self::from_layers(&Layers::new(None::<Data<Toml>>, Variable::all()?)?, Some(backend))
     }
 
     /// Reads TOML text, without a file or the environment.
     pub fn from_toml(text: &str) -> Result<Self> {
-        Self::from_layers(&Layers::new(Some(Toml::string(text)), Vec::new())?)
+        Self::from_layers(&Layers::new(Some(Toml::string(text)), Vec::new())?, None)
     }
 
-    fn from_tables(tables: Tables, layers: &Layers) -> Result<Self> {
+    fn from_tables(
+        tables: Tables,
+        layers: &Layers,
+        given: Option<Box<dyn BackendConfig>>,
+    ) -> Result<Self> {
         let store = |table: &[String], settings: &TypedSettings| {
             let is_main = table.len() == 1;
             backend_from_settings(settings, is_main)
@@ -142,14 +154,17 @@ impl Config {
         };
         let Tables { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve } =
             tables;
-        let backend = backend.ok_or_else(|| {
+        let missing = || {
             let problem = Problem::new("there is no [backend]").remedy(
                 "add the table with a `type`, or set the variable DQ_BACKEND__TYPE: memory, \
                  sqlite, or the type of another enabled backend",
             );
             layers.error_at(&[], problem)
-        })?;
-        let backend = store(&["backend".to_owned()], &backend)?;
+        };
+        let backend = match given {
+            Some(given) => given,
+            None => store(&["backend".to_owned()], &backend.ok_or_else(missing)?)?,
+        };
         let drain = drain
             .iter()
             .enumerate()
@@ -158,10 +173,10 @@ impl Config {
         Ok(Self { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve })
     }
 
-    fn from_layers(layers: &Layers) -> Result<Self> {
+    fn from_layers(layers: &Layers, given: Option<Box<dyn BackendConfig>>) -> Result<Self> {
         // Rejects two backends with one name even if the configuration is valid.
         known_backends()?;
-        let config = Self::from_tables(layers.deserialize()?, layers)?;
+        let config = Self::from_tables(layers.deserialize()?, layers, given)?;
         let refused = |table: &[&str], error: SettingError| {
             let SettingError { field, problem } = error;
             let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);
