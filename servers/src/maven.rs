@@ -14,6 +14,8 @@ const JAVA: &str = "java";
 const ATTEMPTS: u32 = 3;
 
 /// Runs Maven once at a time, until the lock is dropped: two could corrupt their common repository.
+///
+/// Take it last, after every other lock, so that no two tests or processes wait for each other.
 #[must_use]
 pub fn maven_lock() -> File {
     try_lock().unwrap_or_else(|error| panic!("the lock of Maven: {error}"))

@@ -53,7 +53,7 @@ pub(crate) fn with_node(command: &mut Command) -> &mut Command {
 }
 
 /// Copies a directory, and removes what is not in it.
-fn replace(from: &Path, to: &Path) {
+pub(crate) fn replace(from: &Path, to: &Path) {
     let names = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
         entries.filter(|name| !BUILT.iter().any(|built| name == built)).collect::<Vec<_>>()
@@ -71,13 +71,14 @@ fn replace(from: &Path, to: &Path) {
         if from.is_dir() {
             fs::create_dir_all(&to).unwrap();
             replace(&from, &to);
-        } else {
+        } else if Some(fs::read(&from).unwrap()) != fs::read(&to).ok() {
+            // Only a changed file is newer than what is built from it.
             fs::copy(from, to).unwrap();
         }
     }
 }
 
-fn run(command: &mut Command) {
+pub(crate) fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}: {REMEDY}"));
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -189,12 +190,7 @@ fn typescript() -> impl Fn() -> Command {
 
 /// Downloads what the TypeScript client needs for its development, unless it is there.
 pub(crate) fn install(typescript: &Sources) {
-    let wanted = fs::read(typescript.directory.join("package-lock.json")).unwrap();
-    let installed = typescript.directory.join("node_modules/installed");
-    if fs::read(&installed).ok().as_ref() != Some(&wanted) {
-        typescript.run(&["npm", "ci", "--no-audit", "--no-fund"]);
-        fs::write(installed, wanted).unwrap();
-    }
+    typescript.run(&["npm", "install", "--prefer-offline", "--no-audit", "--no-fund"]);
 }
 
 fn java() -> impl Fn() -> Command {
