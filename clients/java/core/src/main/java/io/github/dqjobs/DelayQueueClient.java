@@ -74,7 +74,7 @@ public class DelayQueueClient {
         String path = "/v1/queues/" + encode(codes.get(0)) + "/jobs:schedule";
         var bodies = jobs.stream().map(job -> job.with("idempotency_key", job.id()));
         var request = request("POST", Map.of("jobs", bodies.map(NewJob::fields).toList()));
-        return send(path, request, true, PATIENCE, Results.class).results();
+        return send(path, request, /* repeat= */ true, PATIENCE, Results.class).results();
     }
 
     /** Cancels a waiting job. Throws {@code conflict} if it runs, {@code not found} if none waits. */
@@ -98,11 +98,11 @@ public class DelayQueueClient {
 
     /**
      * Any other request, such as {@code call("PUT", "/v1/schedules/nightly", Map.of("every", "1h", …))}. If its answer is
-     * lost, a POST or DELETE is not repeated, and throws {@code outcome unknown}.
+     * lost, only a GET, HEAD, PUT or PATCH is repeated; another throws {@code outcome unknown}.
      */
     public JsonNode call(String method, String path, Object body) {
         // After a cancel that has taken effect, the next answer would be "not found".
-        boolean repeat = !List.of("POST", "DELETE").contains(method);
+        boolean repeat = List.of("GET", "HEAD", "PUT", "PATCH").contains(method);
         return send(path, request(method, body), repeat, PATIENCE, JsonNode.class);
     }
 

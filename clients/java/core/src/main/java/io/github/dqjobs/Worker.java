@@ -22,7 +22,6 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /**
  * Runs due jobs, each at least once, and under a lease that is renewed while its handler runs. The handler's thread
@@ -45,6 +44,7 @@ public final class Worker implements AutoCloseable {
 
     private static final System.Logger LOG = System.getLogger(Worker.class.getName());
     private static final String NAME = ManagementFactory.getRuntimeMXBean().getName();
+    private static final Duration FOREVER = Duration.ofDays(36_500);
     private final DelayQueueClient client;
     private final int concurrency;
     private final Duration lease;
@@ -135,9 +135,11 @@ public final class Worker implements AutoCloseable {
         String length = lease.toMillis() + "ms";
         var body = Map.of("queues", queues, "max", free, "wait", wait + "ms", "lease", length, "worker", NAME);
         long asked = System.nanoTime();
-        Answers answers = ask("/v1/claims", body, Duration.ofMillis(wait + 10_000), Duration.ofDays(36_500));
-        var jobs = Stream.ofNullable(answers.jobs()).flatMap(List::stream);
-        var claimed = jobs.map(job -> new Run(job, asked)).toList();
+        Answers answers = ask("/v1/claims", body, Duration.ofMillis(wait + 10_000), FOREVER);
+        if (answers.jobs() == null) {
+            return List.of();
+        }
+        var claimed = answers.jobs().stream().map(job -> new Run(job, asked)).toList();
         running.addAll(claimed);
         if (System.nanoTime() - asked > lease.toNanos() / 2) {
             renew();
@@ -169,7 +171,8 @@ public final class Worker implements AutoCloseable {
     }
 
     private Answers ask(String path, Object body, Duration timeout, Duration patience) {
-        return client.send(path, client.request("POST", body).timeout(timeout), true, patience, Answers.class);
+        var request = client.request("POST", body).timeout(timeout);
+        return client.send(path, request, /* repeat= */ true, patience, Answers.class);
     }
 
     private Outcome handle(Job job) {
