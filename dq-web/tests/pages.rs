@@ -230,3 +230,13 @@ async fn limits_are_shown_set_by_operators_only_and_exported() {
     let audit = page(&fixture, "/audit").await;
     assert!(audit.contains("unlimit") && audit.contains("otto"), "{audit}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_has_a_table_once_there_is_a_write() {
+    let fixture = Fixture::start("").await;
+    let empty = page(&fixture, "/audit").await;
+    assert!(empty.contains("There has been no write yet.") && !empty.contains("<th"), "{empty}");
+    assert_eq!(fixture.submit(OPERATOR, "do=pause&queue=MAIL&back=./").await.status, 303);
+    let audit = page(&fixture, "/audit").await;
+    assert!(audit.contains("<th") && !audit.contains("There has been no write yet."), "{audit}");
+}

@@ -117,6 +117,7 @@ texts! {
     empty_ended: "No ended job is remembered. How many the store remembers is the setting “history” of the queue.", "没有已结束任务的记录。记录多少由队列的 history 设置决定。";
     empty_all: "Nothing waits, runs or is dead.", "没有等待、运行中或死信任务。";
     empty_filter: "No job matches.", "没有匹配的任务。";
+    empty_audit: "There has been no write yet.", "还没有写操作。";
     empty_find: "No job has this id or key. One that has ended is found only while the store remembers it.", "没有此标识或键的任务。已结束的任务仅在存储仍有记录时可查到。";
     empty_jobs: "No job is in this state.", "没有此状态的任务。";
     empty_queue_filter: "No queue has this in its name.", "没有名称包含此文本的队列。";
