@@ -236,6 +236,7 @@ async fn the_audit_has_a_table_once_there_is_a_write() {
     let fixture = Fixture::start("").await;
     let empty = page(&fixture, "/audit").await;
     assert!(empty.contains("There has been no write yet.") && !empty.contains("<th"), "{empty}");
+    fixture.schedule("MAIL", "mail", "1", Due::NOW).await;
     assert_eq!(fixture.submit(OPERATOR, "do=pause&queue=MAIL&back=./").await.status, 303);
     let audit = page(&fixture, "/audit").await;
     assert!(audit.contains("<th") && !audit.contains("There has been no write yet."), "{audit}");
