@@ -24,7 +24,8 @@ const THREADS_PER_PROCESSOR: usize = 2;
 const REASONS: usize = 8_000;
 
 /// The programs that take longest. They start first.
-const LONG: [&str; 3] = ["dq-rabbit", "dq-tests behaviour", "dq-web all"];
+const LONG: [&str; 5] =
+    ["dq-rabbit", "dq-tests behaviour", "dq-web all", "dq-tests clients", "dq-tests examples"];
 
 /// Programs without a server, each with a filter. A name without a target means the whole package.
 const QUICK: [(&str, &str); 9] = [
