@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::table::markdown;
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Conditions(Vec<(&'static str, String)>);
 
@@ -36,6 +38,11 @@ impl Conditions {
     pub(crate) fn finish(&mut self, servers: BTreeSet<String>) {
         self.0.extend(servers.into_iter().map(|server| ("server", server)));
         self.0.push(("… at the end", read("/proc/loadavg")));
+    }
+
+    pub(crate) fn to_markdown(&self) -> String {
+        let head = ["condition", ""].map(str::to_owned);
+        markdown(&head, self.0.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]))
     }
 }
 

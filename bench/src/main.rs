@@ -67,6 +67,9 @@ struct Options {
     /// Also writes conditions and figures to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also writes them as a page of the documentation, with a table for each group.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     /// Uses small sizes: a test of the bench, not a measurement.
     #[arg(long)]
     quick: bool,
@@ -220,7 +223,23 @@ fn bench(options: &Options) -> Result<()> {
         let report = Report { conditions: &conditions, figures: &figures };
         fs::write(json, serde_json::to_vec_pretty(&report)?)?;
     }
+    if let Some(path) = &options.page {
+        fs::write(path, page(&conditions, &figures))?;
+    }
     Ok(())
+}
+
+fn page(conditions: &Conditions, figures: &[(&str, Figure)]) -> String {
+    const HEAD: &str = "# Figures\n\n\
+        One run of `cargo xtask bench --page docs/figures.md`, which wrote this page. \
+        [Benchmarks](benchmarks.md) says what the references and targets are.\n";
+    let head = ["", "value", "ratio", "target", "met"].map(str::to_owned);
+    let mut text = format!("{HEAD}\n{}", conditions.to_markdown());
+    for of_group in figures.chunk_by(|(a, _), (b, _)| a == b) {
+        let rows = of_group.iter().map(|(_, figure)| figure.cells());
+        text += &format!("\n## {}\n\n{}", of_group[0].0, table::markdown(&head, rows));
+    }
+    text
 }
 
 const FIGURES: &str = "figures.json";
@@ -239,4 +258,20 @@ fn measure(name: &str, plan: Plan) -> Result<()> {
     }
     fs::write(plan.dir.join(FIGURES), serde_json::to_vec(&measured)?)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_table_for_each_group() {
+        let figure = |name| Figure::new(name, 1.0, "ms");
+        let figures = [("a", figure("x")), ("a", figure("y")), ("b", figure("z"))];
+        let page = page(&Conditions::observe(Path::new("."), true), &figures);
+        assert_eq!(page.matches("\n## ").count(), 2, "{page}");
+        assert!(page.contains("| QUICK | ") && page.contains("| y | 1.00 ms |"), "{page}");
+    }
 }
