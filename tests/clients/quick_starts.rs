@@ -66,10 +66,8 @@ fn readme_and_guide(client: &str, readme_prints: &str, heading: &str) {
     let script = format!("PATH={}:$PATH\n{PRINTS}{script}", programs.display());
     let mut shell = Command::new("timeout");
     shell.args(["-k", "30", "1200", "bash", "-e", "-o", "pipefail", "-c", &script]);
-    // The default store at an address that is free.
-    shell.envs([("DQ_BACKEND__TYPE", "sqlite"), ("DQ_BACKEND__PATH", "dq.db")]);
     shell.envs([("DQ_SERVE__ADDRESS", &address), ("DQ_API", &url), ("DQ_URL", &url)]);
-    // Python would keep what it prints, and npm ask whether what it has is fresh.
+    // Python prints at once, and npm uses the packages that it has.
     shell.envs([("PYTHONUNBUFFERED", "1"), ("npm_config_prefer_offline", "true")]);
     shell.current_dir(&clone);
     with_node(&mut shell);
