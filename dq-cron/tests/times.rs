@@ -83,6 +83,23 @@ fn both_days_have_to_match_with_a_plus_and_one_of_them_without() {
 }
 
 #[test]
+fn days_can_be_the_last_the_nth_the_nearest_or_any() {
+    let february = "2026-02-01T12:00";
+    for (expression, first) in [
+        ("0 9 * * FRI#L", "2026-02-27T09:00+00:00"),
+        // Sunday is 0, so 6 is Saturday; to Quartz it is Friday.
+        ("0 9 * * 6L", "2026-02-28T09:00+00:00"),
+        ("0 9 * * MON#2", "2026-02-09T09:00+00:00"),
+        // The 15th is a Sunday.
+        ("0 9 15W * *", "2026-02-16T09:00+00:00"),
+        ("0 9 13 * ?", "2026-02-13T09:00+00:00"),
+        ("0 9 ? * WED", "2026-02-04T09:00+00:00"),
+    ] {
+        assert_fires(expression, "UTC", february, &[first]);
+    }
+}
+
+#[test]
 fn the_last_occurrence_between_two_times_is_found_without_a_walk() {
     let zone = "America/New_York";
     let nightly = cron("30 2 * * *", zone);

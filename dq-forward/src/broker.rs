@@ -15,11 +15,10 @@ use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri};
 use lapin::{
     AsyncTcpStream, BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
 };
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tokio::net::lookup_host;
 
 use crate::error::invalid_setting;
+use crate::tls;
 
 /// Time limit for connecting, and for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,36 +90,19 @@ fn tls_connector(ca: Option<&Path>, scheme: &AMQPScheme) -> Result<Option<Arc<Ru
     if *scheme == AMQPScheme::AMQP {
         return match ca {
             None => Ok(None),
-            Some(_) => Err(invalid_setting(
-                "`ca` is set, but `url` does not begin with amqps://",
-                "begin `url` with amqps://, or remove `ca`",
-            )),
+            Some(_) => Err(tls::ca_without_tls("amqps")),
         };
     }
-    crate::tls::install_provider();
+    tls::install_provider();
     let trusted = match ca {
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {
             invalid_setting(
                 format!("the certificates of the operating system cannot be read: {error}"),
-                "set `ca` to a PEM file with the certificate of your certificate authority",
+                "set `ca` to a PEM file with the certificates of your certificate authority",
             )
         })?,
-        Some(path) => {
-            let unusable = |why: String| {
-                invalid_setting(
-                    format!("the file of `ca`, {}, {why}", path.display()),
-                    "set `ca` to a PEM file with the certificate of your certificate authority",
-                )
-            };
-            let text = std::fs::read(path)
-                .map_err(|error| unusable(format!("cannot be read: {error}")))?;
-            let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
-                .collect::<Result<_, _>>()
-                .map_err(|error| unusable(format!("is not PEM: {error}")))?;
-            if certificates.is_empty() {
-                return Err(unusable("has no certificate in PEM form".to_owned()));
-            }
-            RustlsConnectorConfig::default().with_parsable_certificates(certificates)
+        Some(ca) => {
+            RustlsConnectorConfig::default().with_parsable_certificates(tls::certificates(ca)?)
         }
     };
     let connector = trusted.connector_with_no_client_auth().map_err(|error| {

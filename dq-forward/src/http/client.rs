@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{BoxError, Result};
+use dq_core::{BoxError, Error, Result};
 use reqwest::header::HeaderMap;
 use reqwest::{Certificate, ClientBuilder, Response, StatusCode, Url, redirect};
 
 use super::address::{AddressPolicy, PermittedAddresses, Resolve};
 use super::settings::HttpSettings;
 use crate::error::invalid_setting;
+use crate::tls;
 
 /// How much of a failure's body goes into the failure reason.
 const EXCERPT_BYTES: usize = 256;
@@ -40,7 +41,7 @@ impl Client {
         let policy = AddressPolicy::new(&settings.allow)?;
         let url = url(settings, &policy)?;
         let addresses = PermittedAddresses { policy: Arc::new(policy), resolver };
-        crate::tls::install_provider();
+        tls::install_provider();
         let builder = reqwest::Client::builder()
             .http1_only()
             // A proxy would resolve the name itself.
@@ -53,13 +54,8 @@ impl Client {
             .user_agent(concat!("dq-forward/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers)
             .dns_resolver(addresses);
-        let http = trusting(builder, settings, &url)?.build().map_err(|error| {
-            let remedy = match &settings.ca {
-                Some(ca) => format!("correct the certificates in {}", ca.display()),
-                None => "set `ca`".to_owned(),
-            };
-            invalid_setting(format!("TLS cannot be used: {}", cause(error)), remedy)
-        })?;
+        let builder = trusting(builder, settings, &url)?;
+        let http = builder.build().map_err(|error| unusable_tls(settings, error))?;
         Ok(Self { http, url, timeout: settings.timeout })
     }
 
@@ -115,23 +111,20 @@ fn trusting(builder: ClientBuilder, settings: &HttpSettings, url: &Url) -> Resul
         });
     };
     if url.scheme() != "https" {
-        return Err(invalid_setting(
-            "`ca` is set, but `url` does not begin with https://",
-            "remove one",
-        ));
+        return Err(tls::ca_without_tls("https"));
     }
-    let unusable = |why: &str| {
-        invalid_setting(
-            format!("the file of `ca`, {}, {why}", path.display()),
-            "set `ca` to a PEM file with the certificates of your certificate authority",
-        )
+    let certificates = tls::certificates(path)?;
+    let trusted: Result<Vec<_>, _> =
+        certificates.iter().map(|it| Certificate::from_der(it)).collect();
+    Ok(builder.tls_certs_only(trusted.map_err(|error| unusable_tls(settings, error))?))
+}
+
+fn unusable_tls(settings: &HttpSettings, error: reqwest::Error) -> Error {
+    let remedy = match &settings.ca {
+        Some(ca) => format!("correct the certificates in {}", ca.display()),
+        None => "set `ca`".to_owned(),
     };
-    let text =
-        std::fs::read(path).map_err(|error| unusable(&format!("cannot be read: {error}")))?;
-    match Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok(builder.tls_certs_only(certificates)),
-        _ => Err(unusable("has no certificate in PEM form")),
-    }
+    invalid_setting(format!("TLS cannot be used: {}", cause(error)), remedy)
 }
 
 /// Returns the text of the innermost error, without the URL.

@@ -8,10 +8,10 @@ use dq_core::Result;
 use dq_core::machine::MachineHint;
 use dq_core::sync::lock;
 
-use super::command::CommandReply;
 use super::generation::Generation;
 use super::generation::retention::SnapshotStep;
 use super::pending::AppliedAt;
+use super::reply::CommandReply;
 use super::shared::{LogShared, LogState};
 use super::state::replica::{Applied, Replica};
 use super::wire::{self, Command, Entry, Message};
@@ -155,7 +155,7 @@ fn apply(
             // follows.
             let is_awaited =
                 state.outbox.sent.front().is_some_and(|sent| sent.sequence <= sequence);
-            state.is_cut_off |= is_own && is_awaited && sequence >= state.outbox.fresh_from;
+            state.lacks_snapshot |= is_own && is_awaited && sequence >= state.outbox.fresh_from;
             restore(shared, state, read_at);
         }
     }
@@ -166,7 +166,7 @@ fn restore(shared: &LogShared, state: &mut LogState, read_at: Duration) {
     let later_entries = state.replica.restore();
     if state.replica.is_ready() {
         state.retention.complete();
-        state.is_cut_off = false;
+        state.lacks_snapshot = false;
     }
     for (offset, index, entry) in later_entries {
         apply(shared, state, read_at, offset, index, entry);

@@ -8,8 +8,8 @@ use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::command::CommandReply;
 use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
+use super::reply::CommandReply;
 use super::shared::{LogShared, is_lasting};
 use super::state::replica::Replica;
 use super::wire::Command;

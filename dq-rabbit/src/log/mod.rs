@@ -20,7 +20,7 @@
 //!
 //! Modules, each builds on those before it:
 //!
-//! - `wire`: commands and entries as bytes; `command`: replies;
+//! - `wire`: commands and entries as bytes; `reply`: replies;
 //! - `state`: the replica and its parts;
 //! - `pending`, `cache`, `skipped`, `read_before`, `shared`, `call`: the tasks' common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
@@ -31,7 +31,6 @@ mod append;
 mod apply;
 mod cache;
 mod call;
-pub(crate) mod command;
 mod fetch;
 pub(crate) mod generation;
 mod history;
@@ -39,6 +38,7 @@ mod loss;
 mod outgoing;
 mod pending;
 mod read_before;
+pub(crate) mod reply;
 mod shared;
 mod skipped;
 mod state;
@@ -139,7 +139,7 @@ impl Log {
         if !state.replica.is_ready() || state.replica.has_room(0, jobs) {
             return Ok(());
         }
-        Err(command::full().operation(operation))
+        Err(reply::full().operation(operation))
     }
 
     /// Why the log cannot go on in its next generation.

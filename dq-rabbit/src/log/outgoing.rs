@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::command::CommandReply;
 use super::generation::Generation;
 use super::pending::{AppliedAt, PendingCall, SentCall};
+use super::reply::CommandReply;
 use super::shared::{LogShared, LogState, is_lasting, random_id};
 use super::wire::{Entry, encode};
 

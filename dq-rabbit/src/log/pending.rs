@@ -8,8 +8,8 @@ use std::time::Duration;
 use dq_core::{Result, Timestamp};
 use tokio::sync::oneshot;
 
-use super::command::CommandReply;
 use super::generation::Generation;
+use super::reply::CommandReply;
 use super::state::replica::Replica;
 use super::wire::{Command, Entry};
 

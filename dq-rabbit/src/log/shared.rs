@@ -108,7 +108,7 @@ pub(super) struct LogState {
     /// The newest generation that the directory ever named, so that `locate` can announce it again.
     pub(super) named: Option<Generation>,
     /// The whole generation was read, without a snapshot.
-    pub(super) is_cut_off: bool,
+    pub(super) lacks_snapshot: bool,
     /// Where the next message is read; `None` before the first one.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
@@ -155,7 +155,7 @@ impl LogState {
 
     pub(super) fn begin_generation(&mut self, generation: Generation, size: u64, now: Duration) {
         self.generation = Some(generation);
-        self.is_cut_off = false;
+        self.lacks_snapshot = false;
         self.retention = Retention::new(size, generation.begins_empty(), now);
         self.replica.begin_generation();
     }

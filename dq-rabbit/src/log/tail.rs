@@ -179,8 +179,8 @@ async fn apply_batch(
     if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
         return Ok(Some(ReadEnd::StartAgain));
     }
-    let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
-    if is_cut_off {
+    let lacks_snapshot = std::mem::take(&mut shared.state().lacks_snapshot);
+    if lacks_snapshot {
         if directory::fall_back(shared, generation).await? {
             return Ok(Some(ReadEnd::Replay));
         }

@@ -125,9 +125,9 @@ async fn an_entry_that_waits_for_a_snapshot_is_no_sign_of_loss_unless_it_is_new(
     begin(&shared, generation);
     assert_eq!(awaited(&shared), [1, 2, 3], "with the barrier of the replay");
     read_barriers(&shared, generation.offset(0), &[1, 2]);
-    assert!(!shared.state().is_cut_off, "the snapshot may follow what was written before");
+    assert!(!shared.state().lacks_snapshot, "the snapshot may follow what was written before");
     read_barriers(&shared, generation.offset(2), &[3]);
-    assert!(shared.state().is_cut_off, "no snapshot is left");
+    assert!(shared.state().lacks_snapshot, "no snapshot is left");
 }
 
 #[tokio::test]

@@ -14,7 +14,8 @@ const SETTING: &str = "notify-keyspace-events";
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Adds the letters for `expired` events to every primary's setting, and removes none.
-/// Errors: The message of the first server that refuses. An unreachable server is only logged.
+/// Errors: The message of the first server that refuses; the others are set nevertheless. An unreachable
+/// server is only logged.
 pub(super) async fn configure(link: &Link) -> Result<(), String> {
     let clients = match clients(link).await {
         Ok(clients) => clients,
@@ -23,16 +24,17 @@ pub(super) async fn configure(link: &Link) -> Result<(), String> {
             return Ok(());
         }
     };
+    let mut refused = Ok(());
     for client in clients {
         match Box::pin(configure_one(&client)).await {
             Ok(()) => {}
             Err(error) if breaks_connection(&error) => {
                 tracing::debug!(%error, "Redis: {SETTING} could not be set");
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => refused = refused.and(Err(error.to_string())),
         }
     }
-    Ok(())
+    refused
 }
 
 async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {

@@ -1,12 +1,14 @@
 //! Runners of two processes share a limited queue. A test waits for each start for a shorter
 //! time than a sweep's interval or a lease, so a wake-up or the time in a claim's answer causes it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dq_core::{
-    Backend, DelayHandler, Dq, Flow, HandlerResult, JobContext, Operation, Outcome, QueueCode,
+    Backend, DelayHandler, Dq, Flow, HandlerResult, JobContext, JobId, Operation, Outcome,
+    QueueCode,
 };
 use dq_servers::Redis;
 use dq_testkit::fixture::{job, queue};
@@ -21,7 +23,7 @@ const WAIT: Duration = Duration::from_secs(20);
 
 struct Counter {
     running: Arc<AtomicUsize>,
-    report: mpsc::UnboundedSender<usize>,
+    report: mpsc::UnboundedSender<(JobId, usize)>,
 }
 
 impl DelayHandler for Counter {
@@ -31,11 +33,11 @@ impl DelayHandler for Counter {
         "q"
     }
 
-    async fn handle(&self, _: JobContext, _: serde_json::Value) -> HandlerResult {
+    async fn handle(&self, ctx: JobContext, _: serde_json::Value) -> HandlerResult {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         tokio::task::yield_now().await;
         self.running.fetch_sub(1, Ordering::SeqCst);
-        self.report.send(running).ok();
+        self.report.send((ctx.id(), running)).ok();
         Ok(Outcome::Done)
     }
 }
@@ -79,9 +81,11 @@ async fn run_all(flow: Flow) {
         let new = job("q").payload("null").group("all");
         backend.schedule(vec![new]).await.unwrap();
     }
-    for number in 1..=JOBS {
-        let running = tokio::time::timeout(WAIT, reports.recv()).await;
-        let running = running.unwrap_or_else(|_| panic!("{flow}: {number} of {JOBS}")).unwrap();
+    let mut ran = HashSet::new();
+    while ran.len() < JOBS {
+        let report = tokio::time::timeout(WAIT, reports.recv()).await;
+        let (id, running) = report.unwrap_or_else(|_| panic!("{flow}: {ran:?} of {JOBS}")).unwrap();
+        assert!(ran.insert(id), "{flow}: {id} runs again");
         let max = flow.max_running.or(flow.group_max_running);
         let max = max.map_or(usize::MAX, |max| max as usize);
         assert!(running <= max, "{flow}: {running} run");

@@ -15,8 +15,8 @@ use super::producers::Producers;
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
 use super::stored::{LogPosition, PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 use crate::entries::MAX_ENTRY_ITEMS;
-use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
+use crate::log::reply::CommandReply;
 use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 
 // These three decide which jobs a claim leases, so they are part of the log's format. Other values

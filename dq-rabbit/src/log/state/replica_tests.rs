@@ -10,7 +10,7 @@ use dq_core::{
 
 use super::replica::Replica;
 use super::test_log::{TestLog, id, queue};
-use crate::log::command::CommandReply;
+use crate::log::reply::CommandReply;
 use crate::log::wire::{self, Command, Entry, StandingLease};
 
 impl TestLog {

@@ -9,9 +9,9 @@ use dq_core::{JobId, QueueName, Timestamp};
 use super::replica::{Applied, Replica};
 use super::snapshot::job_parts;
 use super::stored::PayloadRef;
-use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
 use crate::log::generation::retention::{Retention, SnapshotStep};
+use crate::log::reply::CommandReply;
 use crate::log::wire::{Command, Entry, SnapshotEntry, encode};
 
 pub(super) type Messages = BTreeMap<u64, Vec<Entry>>;

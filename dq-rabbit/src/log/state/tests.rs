@@ -18,8 +18,8 @@ use super::replica::{Applied, Replica};
 use super::snapshot::job_parts;
 use super::stored::StoredPayload;
 use super::test_log::{Messages, TestLog, id, payload, queue};
-use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
+use crate::log::reply::CommandReply;
 use crate::log::wire::entry::QueueOperation;
 use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
 
