@@ -1,5 +1,6 @@
 //! Stops at SIGTERM, which Kubernetes, Docker and systemd send: no new job starts, and running jobs
-//! may finish. A job that takes longer goes back to the store. The next start goes on with the rest.
+//! may finish. A job that takes longer goes back to the store. The next start goes on with the
+//! rest.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example graceful_shutdown   # press Ctrl-C, and start it again

@@ -15,8 +15,8 @@ struct Options {
     reports: Option<usize>,
 }
 
-/// Prints one report. The runner stores this schedule when it starts. In your application, you may replace `every` with
-/// `cron = "30 2 * * MON-FRI", tz = "Europe/Stockholm"`.
+/// Prints one report. The runner stores this schedule when it starts. In your application, you may
+/// replace `every` with `cron = "30 2 * * MON-FRI", tz = "Europe/Stockholm"`.
 #[delay_handler("EXAMPLE_REPORT", every = "2s", catch_up = "all:10", deadline = "1m")]
 async fn report(
     ctx: JobContext,

@@ -30,7 +30,8 @@ impl Bank {
     }
 }
 
-/// In production, use more attempts and longer delays, and leave out `jitter`: delays then vary by a fifth.
+/// In production, use more attempts and longer delays, and leave out `jitter`: delays then vary by
+/// a fifth.
 #[delay_handler("CHARGE", max_attempts = 3, backoff(initial = "50ms", factor = 2.0, jitter = 0.0))]
 async fn charge(ctx: JobContext, State(bank): State<Bank>, order: u32) -> HandlerResult {
     println!("order {order}: attempt {} of {}", ctx.attempt(), ctx.max_attempts());

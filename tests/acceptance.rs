@@ -1,5 +1,5 @@
-//! Acceptance test for a queue in a database, on PostgreSQL and SQLite: jobs commit with the caller's
-//! rows, and only a lease's holder ends its job. `cargo xtask faults` kills the processes.
+//! Acceptance test for a queue in a database, on PostgreSQL and SQLite: jobs commit with the
+//! caller's rows, and only a lease's holder ends its job. `cargo xtask faults` kills the processes.
 
 use std::sync::Arc;
 use std::time::Duration;

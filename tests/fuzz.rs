@@ -221,8 +221,8 @@ fn request(method: &str, path: &str) -> Builder {
         .header("content-type", "application/json")
 }
 
-/// Sends requests to the dashboard and API router. None may get a 5xx status. `make_request` returns
-/// `None` if HTTP does not allow the input.
+/// Sends requests to the dashboard and API router. None may get a 5xx status. `make_request`
+/// returns `None` if HTTP does not allow the input.
 fn check_requests(name: &str, valid: &[&str], make_request: impl Fn(&[u8]) -> Option<Request>) {
     let runtime = runtime();
     let (store, dq) = runtime.block_on(memory());

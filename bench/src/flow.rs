@@ -1,4 +1,5 @@
-//! Limits: what they cost while they do not bind, and how soon a freed slot is used by another process.
+//! Limits: what they cost while they do not bind, and how soon a freed slot is used by another
+//! process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -83,8 +84,9 @@ pub(crate) fn costs(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// From a settlement in this process to the start of the waiting job in another, with one slot. Beside it, two writes
-/// to the disk: on most stores, the settlement waits for one and the claim for another.
+/// From a settlement in this process to the start of the waiting job in another, with one slot.
+/// Beside it, two writes to the disk: on most stores, the settlement waits for one and the claim
+/// for another.
 pub(crate) fn freed_slot(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let rounds = plan.full_or_quick(500, 20);
     let url = store.fresh()?;

@@ -1,5 +1,5 @@
-//! `dq-bench horizon`: a steady load on PostgreSQL, first without and then under an old snapshot, which
-//! keeps the server from removing dead rows.
+//! `dq-bench horizon`: a steady load on PostgreSQL, first without and then under an old snapshot,
+//! which keeps the server from removing dead rows.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ const LEAD: Duration = Duration::from_secs(1);
 /// How much slower jobs may start under the snapshot, at the end, than without one.
 const TARGET: f64 = 1.5;
 
-/// Runs 1,000 jobs a second on PostgreSQL for a minute, then under an old snapshot. Writes the figures
-/// and a plot.
+/// Runs 1,000 jobs a second on PostgreSQL for a minute, then under an old snapshot. Writes the
+/// figures and a plot.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// How long to hold the snapshot.

@@ -144,8 +144,8 @@ fn longest_call<T>(
     Ok((result, Some(Duration::from_micros(longest.unwrap_or(0)))))
 }
 
-/// Schedules jobs, each due as `due` says for its number. Fails if the first one, due at `first`, is
-/// due before the last is stored.
+/// Schedules jobs, each due as `due` says for its number. Fails if the first one, due at `first`,
+/// is due before the last is stored.
 async fn schedule(
     dq: &Dq,
     jobs: usize,

@@ -1,7 +1,7 @@
 //! The PostgreSQL backend on a private, durable server, compared to what the server itself can do.
 //!
-//! Both sides take short turns on the same server; the figures are medians, and a ratio is the median
-//! of the turns' ratios.
+//! Both sides take short turns on the same server; the figures are medians, and a ratio is the
+//! median of the turns' ratios.
 
 mod bare;
 

@@ -237,8 +237,8 @@ impl Store {
     }
 }
 
-/// A server with some memory, and without a checkpoint in the middle of a measurement: after one, the
-/// log has a copy of each page that changes.
+/// A server with some memory, and without a checkpoint in the middle of a measurement: after one,
+/// the log has a copy of each page that changes.
 const POSTGRES_SETTINGS: [(&str, &str); 4] = [
     ("shared_buffers", "1GB"),
     ("max_wal_size", "8GB"),
@@ -250,8 +250,8 @@ const PARENT: usize = 1;
 const PROCESS_CPU: Range<usize> = 11..13;
 const ENDED_CHILDREN_CPU: Range<usize> = 13..15;
 
-/// Reads the fields of `/proc/PROCESS/stat` after the program's name. A field that is no number, like the
-/// state, is NaN. CPU times are in hundredths of a second.
+/// Reads the fields of `/proc/PROCESS/stat` after the program's name. A field that is no number,
+/// like the state, is NaN. CPU times are in hundredths of a second.
 fn stat(process: &str) -> Result<Vec<f64>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The name, in brackets, may contain spaces.

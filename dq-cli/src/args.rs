@@ -116,8 +116,8 @@ pub(crate) enum Command {
     },
     /// Show problems of the store and missed objectives. Fails if one is an error.
     Check,
-    /// Ask a server whether it and its store answer: --api, DQ_API, or http://127.0.0.1:7373. Needs no
-    /// token.
+    /// Ask a server whether it and its store answer: --api, DQ_API, or http://127.0.0.1:7373. Needs
+    /// no token.
     Health,
     /// Create the store's schema in PostgreSQL, or bring it up to date.
     Migrate(MigrateArgs),

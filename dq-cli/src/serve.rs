@@ -236,8 +236,8 @@ fn lease_secret(token: Option<&str>, settings: &ServeSettings) -> Option<Vec<u8>
     (!tokens.is_empty()).then(|| tokens.join("\n").into_bytes())
 }
 
-/// Each worker that waits for a job has a connection. Many systems allow a program 1,024 files unless
-/// it asks for more.
+/// Each worker that waits for a job has a connection. Many systems allow a program 1,024 files
+/// unless it asks for more.
 fn raise_file_limit() {
     #[cfg(unix)]
     {

@@ -15,8 +15,8 @@ const FILE: &str = "dq.db";
 
 pub(crate) struct Store {
     pub(crate) builder: DqBuilder,
-    /// How many ended jobs this program keeps, for queues without their own setting. None if the store
-    /// has the limits.
+    /// How many ended jobs this program keeps, for queues without their own setting. None if the
+    /// store has the limits.
     pub(crate) history: Option<HistoryLimit>,
     pub(crate) serve: ServeSettings,
     /// A name for people; the URL may contain a password.
@@ -25,8 +25,8 @@ pub(crate) struct Store {
     pub(crate) default_file: Option<PathBuf>,
 }
 
-/// Selects the store: the one that the arguments name; else the one in `dq.toml` or the environment;
-/// else the file `dq.db`.
+/// Selects the store: the one that the arguments name; else the one in `dq.toml` or the
+/// environment; else the file `dq.db`.
 pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     let given = [target.config.is_some(), target.url.is_some(), target.api.is_some()];
     if given.iter().filter(|is_given| **is_given).count() > 1 {
@@ -54,8 +54,8 @@ pub(crate) fn with_history(builder: DqBuilder, history: Option<HistoryLimit>) ->
     builder.defaults(settings)
 }
 
-/// A history, because people who inspect a store want to see ended jobs. A store in a schema has the
-/// limits there, for all programs.
+/// A history, because people who inspect a store want to see ended jobs. A store in a schema has
+/// the limits there, for all programs.
 fn own_history(backend: &dyn BackendConfig) -> Option<HistoryLimit> {
     backend.schema_sql(None).is_err().then(HistoryLimit::default)
 }

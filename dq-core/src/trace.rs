@@ -98,8 +98,8 @@ pub trait Propagator: fmt::Debug + Send + Sync + 'static {
 
 /// The default [`Propagator`].
 ///
-/// In a handler, it continues the job's trace. Elsewhere, also in tasks that a handler starts, it starts
-/// a new trace per job when a `tracing` span is active.
+/// In a handler, it continues the job's trace. Elsewhere, also in tasks that a handler starts, it
+/// starts a new trace per job when a `tracing` span is active.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPropagator;
 

@@ -113,8 +113,8 @@ impl Cron {
         next.map(Timestamp::as_millisecond)
     }
 
-    /// Finds the next occurrence of fixed times. Each matching civil time is one instant, and instants never decrease from one civil time to
-    /// the next.
+    /// Finds the next occurrence of fixed times. Each matching civil time is one instant, and
+    /// instants never decrease from one civil time to the next.
     fn next_fixed(&self, time: Timestamp) -> Option<Timestamp> {
         let mut civil = self.zone.to_datetime(time);
         loop {
@@ -140,8 +140,8 @@ impl Cron {
     }
 
     /// Finds the next occurrence of repeated times. The offset is constant between two transitions:
-    /// the next civil time is in this period, or the search continues at the next transition. If no later civil time matches, only a clock
-    /// set back can show an earlier one again.
+    /// the next civil time is in this period, or the search continues at the next transition. If no
+    /// later civil time matches, only a clock set back can show an earlier one again.
     fn next_repeated(&self, time: Timestamp) -> Option<Timestamp> {
         let (mut start, mut inclusive) = (time, false);
         loop {

@@ -98,8 +98,8 @@ impl Actor {
         Self { queues: queues.into_iter().collect(), ..Self::new(name, Role::Worker) }
     }
 
-    /// Returns whether the actor may claim and settle jobs: workers in their own queues, operators and
-    /// admins in all.
+    /// Returns whether the actor may claim and settle jobs: workers in their own queues, operators
+    /// and admins in all.
     #[must_use]
     pub fn may_work_on(&self, queue: &QueueName) -> bool {
         match self.role {

@@ -79,16 +79,17 @@ pub struct QueueForecastView {
     pub queue: QueueName,
     /// Jobs already due that wait for a slot.
     pub overdue: u64,
-    /// When the last of them has started; `None` if none waits, the capacity is unknown, or the queue
-    /// is paused.
+    /// When the last of them has started; `None` if none waits, the capacity is unknown, or the
+    /// queue is paused.
     #[serde(with = "text::option")]
     pub overdue_drained_by: Option<Timestamp>,
     /// Whether the queue is paused: its jobs do not start, whatever the capacity.
     pub paused: bool,
-    /// Jobs that the runners can do per minute, within `max_running` and the rate; `None` if unknown.
+    /// Jobs that the runners can do per minute, within `max_running` and the rate; `None` if
+    /// unknown.
     pub capacity_per_minute: Option<f64>,
-    /// Limits for all processes; `None` if there are none. `group_max_running` is not counted, so jobs
-    /// of full groups start later than forecast.
+    /// Limits for all processes; `None` if there are none. `group_max_running` is not counted, so
+    /// jobs of full groups start later than forecast.
     pub limits: Option<LimitsView>,
     /// The minute with the most due jobs; `None` if no job is due.
     pub peak: Option<ForecastPeak>,

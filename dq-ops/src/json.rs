@@ -1,5 +1,5 @@
-//! Durations as JSON numbers, and readers for `serde(deserialize_with = "…")`, which follow the JSON
-//! schema rather than Rust's types.
+//! Durations as JSON numbers, and readers for `serde(deserialize_with = "…")`, which follow the
+//! JSON schema rather than Rust's types.
 
 use std::collections::BTreeMap;
 use std::fmt;

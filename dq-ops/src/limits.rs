@@ -99,8 +99,8 @@ impl fmt::Display for LimitChange {
 
 /// These need the role operator.
 impl Session {
-    /// Overrides a queue's limits in all processes, until [`unlimit`](Self::unlimit). Returns `false` if
-    /// they are set already.
+    /// Overrides a queue's limits in all processes, until [`unlimit`](Self::unlimit). Returns
+    /// `false` if they are set already.
     ///
     /// # Errors
     /// `NotFound` if no job, runner, schedule or configuration names the queue; `InvalidInput` if
@@ -119,8 +119,8 @@ impl Session {
         self.audited("limit", queue, target, |changed| u64::from(*changed), limit).await
     }
 
-    /// Removes an override: the limits that the runners declare count again. Returns `false` if there is
-    /// none.
+    /// Removes an override: the limits that the runners declare count again. Returns `false` if
+    /// there is none.
     pub async fn unlimit(&self, queue: &QueueName) -> Result<bool> {
         let unlimit = async { Ok(self.open(queue)?.remove_override().await?) };
         self.audited("unlimit", queue, None, |changed| u64::from(*changed), unlimit).await

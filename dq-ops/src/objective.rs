@@ -20,7 +20,8 @@ pub struct ObjectiveView {
     /// Jobs that wait and are already late; they count as late starts.
     pub waiting: u64,
     /// The cause: `paused`, `no_runner`, `max_running`, `rate`, `throttled`, `group_full`,
-    /// `slots_full`, `handlers_slow`, `store_slow` or `clock_skew`; `None` if no cause was observed.
+    /// `slots_full`, `handlers_slow`, `store_slow` or `clock_skew`; `None` if no cause was
+    /// observed.
     #[schema(value_type = Option<openapi::LatenessCause>)]
     pub cause: Option<LatenessCause>,
 }

@@ -147,11 +147,12 @@ impl Session {
         })
     }
 
-    /// Schedules up to 1,000 jobs in one call. Results follow the order of the jobs. Needs the role operator.
+    /// Schedules up to 1,000 jobs in one call. Results follow the order of the jobs. Needs the role
+    /// operator.
     ///
     /// # Errors
-    /// As [`schedule`](Self::schedule). One invalid job prevents all; an error of the store may leave some
-    /// stored.
+    /// As [`schedule`](Self::schedule). One invalid job prevents all; an error of the store may
+    /// leave some stored.
     pub async fn schedule_many(
         &self,
         queue: &QueueName,

@@ -195,7 +195,8 @@ impl Session {
         Ok(Timeline { at, job, step: view.job.step(), events, now, presence: (&facts).into() })
     }
 
-    /// Returns the reason of a ready job whose group is full. Counts at most a page of running jobs.
+    /// Returns the reason of a ready job whose group is full. Counts at most a page of running
+    /// jobs.
     async fn full_group(&self, view: &JobView) -> Result<Option<WaitReason>> {
         let queue = self.ops.dq().queue(&view.job.queue)?;
         let limit = queue.stats().await?.flow.in_force().group_max_running;

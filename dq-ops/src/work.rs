@@ -168,8 +168,9 @@ pub enum RenewalResult {
     },
     /// The lease is lost: stop the run.
     Lost {
-        /// `expired` if the job waits or runs elsewhere; `done`, `skipped`, `cancelled`, `replaced`,
-        /// `removed` or `dead` if that has become of it; `unknown` if the store does not know.
+        /// `expired` if the job waits or runs elsewhere; `done`, `skipped`, `cancelled`,
+        /// `replaced`, `removed` or `dead` if that has become of it; `unknown` if the store does
+        /// not know.
         why: String,
     },
     /// The lease is invalid.
@@ -347,8 +348,8 @@ impl Session {
     /// Renews leases. An invalid one has a result of its own.
     ///
     /// # Errors
-    /// `Forbidden`; `InvalidInput` for more than 1,000 leases; `Unavailable`, `OutcomeUnknown`: call
-    /// again.
+    /// `Forbidden`; `InvalidInput` for more than 1,000 leases; `Unavailable`, `OutcomeUnknown`:
+    /// call again.
     pub async fn renew(&self, leases: &[String]) -> Result<Vec<RenewalResult>> {
         self.require_leases(leases.len())?;
         let read = leases.iter().map(|lease| self.lease(lease).map_err(WorkError::from));
@@ -413,7 +414,8 @@ impl Session {
             .into())
     }
 
-    /// Returns the time by the store's clock; before the first claim is answered, by this process's.
+    /// Returns the time by the store's clock; before the first claim is answered, by this
+    /// process's.
     #[must_use]
     pub fn work_time(&self) -> Timestamp {
         self.ops.pull().now()

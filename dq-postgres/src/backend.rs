@@ -87,7 +87,8 @@ fn connect_pool(config: &PostgresConfig) -> Result<Pool> {
 }
 
 impl Store {
-    /// Stores the configured history limits. Other queues' limits stay, because other programs set them.
+    /// Stores the configured history limits. Other queues' limits stay, because other programs set
+    /// them.
     async fn declare_histories(&self, limits: &HistoryLimits) -> Result<()> {
         let max = |limit: &HistoryLimit| params::count(limit.max as usize);
         let age = |limit: &HistoryLimit| params::millis(limit.age);

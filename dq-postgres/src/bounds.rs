@@ -1,26 +1,27 @@
 //! Bounds from which claims read, for each queue, kept by the process.
 //!
-//! The index entries of claimed and deleted jobs stay while any old snapshot can see them: a report, a
-//! backup, a standby's feedback. A claim from the head of the index would read them all. So each process
-//! remembers for each queue up to where no job waits, and begins there.
+//! The index entries of claimed and deleted jobs stay while any old snapshot can see them: a
+//! report, a backup, a standby's feedback. A claim from the head of the index would read them all.
+//! So each process remembers for each queue up to where no job waits, and begins there.
 //!
 //! A job comes to wait behind the bounds in two ways. If it is due in the past, the function that
-//! stores it adds a row to `rewind`, and the next claim begins there. If its transaction commits more
-//! than [`LAG`] after storing it, only a *full claim* finds it, one without bounds. Full claims take
-//! at most a fiftieth of the time. Once they are slow, as the first one of a process may be, they lease
-//! nothing and run beside the others, which only begin further back if something was found.
+//! stores it adds a row to `rewind`, and the next claim begins there. If its transaction commits
+//! more than [`LAG`] after storing it, only a *full claim* finds it, one without bounds. Full
+//! claims take at most a fiftieth of the time. Once they are slow, as the first one of a process
+//! may be, they lease nothing and run beside the others, which only begin further back if something
+//! was found.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use dq_core::{QueueName, Timestamp};
 
-/// Bounds stay this far behind the present, in milliseconds, for transactions that are not committed
-/// yet.
+/// Bounds stay this far behind the present, in milliseconds, for transactions that are not
+/// committed yet.
 pub(crate) const LAG: i64 = 500;
 
-/// After a claim that found no room, new jobs wake no listener for this time, in milliseconds: whoever waits
-/// for room is called.
+/// After a claim that found no room, new jobs wake no listener for this time, in milliseconds:
+/// whoever waits for room is called.
 pub(crate) const QUIET: i64 = 100;
 
 const MIN_FULL_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,8 +40,8 @@ pub(crate) struct QueueBounds {
     pub(crate) expiry: i64,
     pub(crate) last_rewind: Option<i64>,
     pub(crate) rewinds: i64,
-    /// Until then, new jobs wake nobody: the last claim left a due job, because the queue's limits let none
-    /// start.
+    /// Until then, new jobs wake nobody: the last claim left a due job, because the queue's limits
+    /// let none start.
     pub(crate) quiet_until: Option<i64>,
     /// How often the bounds were set. A claim's reply does not know leases of claims beside it.
     pub(crate) changes: u64,

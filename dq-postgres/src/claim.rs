@@ -102,7 +102,8 @@ impl Store {
         receiver.await.map_err(|_| unexpected())?
     }
 
-    /// Looks behind the bounds of all queues, without leasing, and wakes claimers if it finds a job.
+    /// Looks behind the bounds of all queues, without leasing, and wakes claimers if it finds a
+    /// job.
     pub(crate) async fn look_behind_bounds(&self) -> Result<()> {
         let found = self.lease_due(self.other_queues(&[]), 0, "", true).await?;
         if found.next_due.is_some_and(|due| due <= found.now) {
@@ -153,8 +154,8 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Returns the leased jobs, and separately jobs with invalid rows, each with the reason. Only the
-    /// first `wanted` queues count for `next_due`.
+    /// Returns the leased jobs, and separately jobs with invalid rows, each with the reason. Only
+    /// the first `wanted` queues count for `next_due`.
     fn read_reply(
         &self,
         rows: &[Row],
@@ -244,7 +245,8 @@ impl Store {
         }
     }
 
-    /// Marks an unreadable job dead. If that fails, its lease expires, and the next claim tries again.
+    /// Marks an unreadable job dead. If that fails, its lease expires, and the next claim tries
+    /// again.
     async fn quarantine(&self, leased: LeasedJob, reason: String, claimed: &mut Claimed) {
         let reason = DeadReason::new(DeadKind::Quarantined, reason);
         let dead = Settlement::new(leased.lease(), Verdict::dead(reason.clone()));
@@ -274,7 +276,8 @@ impl Store {
     }
 }
 
-/// Reads a leased job with its position among equal due times, and why the row is invalid, if it is.
+/// Reads a leased job with its position among equal due times, and why the row is invalid, if it
+/// is.
 fn leased(
     row: &Row,
     queue: &QueueName,

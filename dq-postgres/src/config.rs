@@ -26,11 +26,11 @@ pub struct PostgresConfig {
     ///
     /// Options as in libpq: `sslmode` (`disable`, `prefer` or `require`), `target_session_attrs`,
     /// `host` (a directory for a Unix socket), `user`, `dbname`, `application_name`, `options` and
-    /// `connect_timeout`. With several hosts, the first one that accepts the connection is used; the
-    /// default `target_session_attrs=read-write` skips standbys.
+    /// `connect_timeout`. With several hosts, the first one that accepts the connection is used;
+    /// the default `target_session_attrs=read-write` skips standbys.
     pub url: Secret,
-    /// PEM file with the certificate of the server's authority. Default: the system's authorities. A
-    /// server that uses TLS is always verified.
+    /// PEM file with the certificate of the server's authority. Default: the system's authorities.
+    /// A server that uses TLS is always verified.
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// PEM file with this client's certificate; requires [`key`](Self::key).
@@ -46,11 +46,13 @@ pub struct PostgresConfig {
     /// Maximum number of connections, from 1 to 1,000: 8 by default. Wake-up hints use one more.
     #[serde(default = "default_connections")]
     pub connections: u32,
-    /// Whether to prepare statements, which costs the server a third less for a call with one job: false by
-    /// default. Leave it out if a pooler in transaction mode, like PgBouncer, is in between.
+    /// Whether to prepare statements, which costs the server a third less for a call with one job:
+    /// false by default. Leave it out if a pooler in transaction mode, like PgBouncer, is in
+    /// between.
     #[serde(default)]
     pub prepare: bool,
-    /// How long a call waits for a connection, and then for the reply, at least `10ms`: `5s` by default.
+    /// How long a call waits for a connection, and then for the reply, at least `10ms`: `5s` by
+    /// default.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
 }

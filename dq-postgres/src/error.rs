@@ -43,8 +43,8 @@ fn lost(server: &Server, effect: Effect, what: &str) -> Error {
     Error::new(kind, format!("PostgreSQL at {}: {what}", server.shown)).remedy(remedy)
 }
 
-/// A pooler's own reply, for example after it lost the server. PostgreSQL has this code for statements
-/// that another session prepared, and names them.
+/// A pooler's own reply, for example after it lost the server. PostgreSQL has this code for
+/// statements that another session prepared, and names them.
 fn is_from_pooler(refusal: &DbError) -> bool {
     *refusal.code() == SqlState::PROTOCOL_VIOLATION
         && !refusal.message().contains("prepared statement")

@@ -71,8 +71,8 @@ impl QuerySource {
     /// Runs the query in a transaction that only reads.
     ///
     /// # Errors
-    /// `InvalidInput` if the server refuses the query; `Config` for wrong credentials; `Unavailable`
-    /// if it cannot be reached.
+    /// `InvalidInput` if the server refuses the query; `Config` for wrong credentials;
+    /// `Unavailable` if it cannot be reached.
     pub async fn open(&self) -> Result<QueryRows> {
         let connected = self.server.config.connect(self.server.tls.clone()).await;
         let (client, connection) =

@@ -12,21 +12,22 @@
 //! ```
 //!
 //! # Guarantees
-//! - `Ok` means that the write is committed, as durable as the server's `synchronous_commit` makes it.
-//! - All state is in one schema, `dq` by default, with tables and functions. Each schema is a store of
-//!   its own.
-//! - Unless `prepare` is set, statements are not prepared and need no session, so poolers in transaction
-//!   mode can be in between. Only the listener for wake-up hints needs a session; without it, runners
-//!   find jobs by their claims, once a second.
-//! - Claims take as long under an old snapshot (a report, a backup) as without one. With `max_running`, they
-//!   read again what has ended within a lease's time.
+//! - `Ok` means that the write is committed, as durable as the server's `synchronous_commit` makes
+//!   it.
+//! - All state is in one schema, `dq` by default, with tables and functions. Each schema is a store
+//!   of its own.
+//! - Unless `prepare` is set, statements are not prepared and need no session, so poolers in
+//!   transaction mode can be in between. Only the listener for wake-up hints needs a session;
+//!   without it, runners find jobs by their claims, once a second.
+//! - Claims take as long under an old snapshot (a report, a backup) as without one. With
+//!   `max_running`, they read again what has ended within a lease's time.
 //! - Claims of one queue with limits wait for each other, those of other queues do not.
 //! - A long batch is stored in chunks of up to 1,000 jobs or 4 MiB. Each chunk is atomic.
 //!
 //! # When a call fails
 //! The call has stored nothing, except that a batch keeps the chunks before the failed one. After
-//! [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown) the reply was lost: repeat the call with the
-//! same job ids.
+//! [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown) the reply was lost: repeat the call with
+//! the same job ids.
 
 mod backend;
 mod bounds;

@@ -1,5 +1,5 @@
-//! Listens to the server's notifications on a connection of its own, which poolers in transaction mode
-//! do not allow: then runners find jobs by their claims only.
+//! Listens to the server's notifications on a connection of its own, which poolers in transaction
+//! mode do not allow: then runners find jobs by their claims only.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,8 +17,9 @@ const REPEATED_AFTER: Duration = Duration::from_millis(15);
 
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// The server only notifies of jobs due within 1.5 s (`announce_due` in `common.sql`). So a process wakes
-/// its runners if they have not claimed for this long, because their sweep interval is longer.
+/// The server only notifies of jobs due within 1.5 s (`announce_due` in `common.sql`). So a process
+/// wakes its runners if they have not claimed for this long, because their sweep interval is
+/// longer.
 const MAX_QUIET: Duration = Duration::from_millis(1_200);
 
 /// Runs until the task is aborted.
@@ -86,8 +87,8 @@ async fn listen(store: &Arc<Store>) -> Result<(), tokio_postgres::Error> {
 /// A notification about the queues of a bucket.
 struct Notice {
     bucket: i32,
-    /// In place of a new job: the limits let jobs start from this time on. Calls one worker, or all if the
-    /// name is empty.
+    /// In place of a new job: the limits let jobs start from this time on. Calls one worker, or all
+    /// if the name is empty.
     room: Option<(Timestamp, String)>,
 }
 

@@ -1,5 +1,5 @@
-//! Work that no call waits for: trims histories and gates, adds up totals, raises the queues' floors, and looks
-//! behind the bounds of claims.
+//! Work that no call waits for: trims histories and gates, adds up totals, raises the queues'
+//! floors, and looks behind the bounds of claims.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::store::Store;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Trims begin where the last one ended, because an old snapshot keeps the removed entries. Jobs of a
-/// transaction that was committed after the trim wait for the next one from the beginning.
+/// Trims begin where the last one ended, because an old snapshot keeps the removed entries. Jobs of
+/// a transaction that was committed after the trim wait for the next one from the beginning.
 const TRIM_ALL_INTERVAL: Duration = Duration::from_secs(3600);
 
 const FOLD_INTERVAL: Duration = Duration::from_secs(60);
@@ -88,9 +88,9 @@ async fn trim(
     trimmed
 }
 
-/// Each call is a transaction, and a later round goes on where the last call stopped. If a round's first call fails,
-/// perhaps because it reads too many removed entries, the next round begins a minute ago; the rest waits for
-/// [`TRIM_ALL_INTERVAL`].
+/// Each call is a transaction, and a later round goes on where the last call stopped. If a round's
+/// first call fails, perhaps because it reads too many removed entries, the next round begins a
+/// minute ago; the rest waits for [`TRIM_ALL_INTERVAL`].
 async fn trim_queue(
     store: &Store,
     sql: &str,

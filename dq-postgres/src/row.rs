@@ -10,8 +10,8 @@ use crate::params;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Reads a job from the columns that all listings have. Also returns why the row is invalid, if it is:
-/// other programs may write anything. Fields that cannot be read then have default values.
+/// Reads a job from the columns that all listings have. Also returns why the row is invalid, if it
+/// is: other programs may write anything. Fields that cannot be read then have default values.
 pub(crate) fn job(row: &Row, queue: &QueueName, payload: Bytes) -> Result<(Job, Option<String>)> {
     let mut invalid = None;
     let due = Timestamp::from_millis(row.try_get("due")?);

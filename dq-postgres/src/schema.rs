@@ -1,13 +1,13 @@
 //! Creates and migrates the schema, and checks its version.
 //!
 //! Library versions run side by side: a deployment replaces processes one by one and may be rolled
-//! back. So `meta` holds the schema's version, the oldest version that may still write (`min_writer`)
-//! and the oldest that may still read (`min_reader`). A migration that older versions can ignore leaves
-//! the minimums alone. If a function's arguments, result or meaning change, it gets a new name, except `claim`,
-//! which `limits.sql` replaces.
+//! back. So `meta` holds the schema's version, the oldest version that may still write
+//! (`min_writer`) and the oldest that may still read (`min_reader`). A migration that older
+//! versions can ignore leaves the minimums alone. If a function's arguments, result or meaning
+//! change, it gets a new name, except `claim`, which `limits.sql` replaces.
 //!
-//! The functions have their own version. A process replaces an older build's functions, and changed or
-//! dropped ones, but never a newer build's.
+//! The functions have their own version. A process replaces an older build's functions, and changed
+//! or dropped ones, but never a newer build's.
 
 use std::collections::HashSet;
 
@@ -41,8 +41,9 @@ pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 /// A test asks to raise it when the functions change.
 const FUNCTIONS_VERSION: i64 = 1;
 
-/// For statements with arrays: plans that do not depend on statistics, and use the indexes. Without JIT,
-/// because a scan that cannot be avoided counts as so costly that the server would compile it for seconds.
+/// For statements with arrays: plans that do not depend on statistics, and use the indexes. Without
+/// JIT, because a scan that cannot be avoided counts as so costly that the server would compile it
+/// for seconds.
 const PLANNED: &str = "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off \
     SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off";
 
@@ -140,7 +141,8 @@ pub(crate) async fn ensure(pool: &Pool, schema: &str, role: Option<&str>) -> Res
     let found = installed(pool, schema).await?;
     let is_current = found.is_newer() || found == LATEST && has_functions(pool, schema).await?;
     if !is_current || role.is_some() {
-        // What is installed is read again under the lock: another process may migrate at the same time.
+        // What is installed is read again under the lock: another process may migrate at the same
+        // time.
         let script = script(schema, role);
         let sql = format!("BEGIN ISOLATION LEVEL READ COMMITTED;\n{script}COMMIT");
         let done = pool.execute_all(&sql).await;
@@ -199,8 +201,8 @@ pub(crate) async fn exists(pool: &Pool, schema: &str) -> Result<bool> {
 /// Returns what is installed, or [`NOTHING`].
 ///
 /// # Errors
-/// `Incompatible` for an old server, for a schema that is not ours, and for a version that this library
-/// may no longer read and write.
+/// `Incompatible` for an old server, for a schema that is not ours, and for a version that this
+/// library may no longer read and write.
 async fn installed(pool: &Pool, schema: &str) -> Result<Installed> {
     let found = pool
         .query(

@@ -31,7 +31,8 @@ impl Store {
 
     async fn settle_chunk(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let mut sorted: Vec<&Settlement> = settlements.iter().collect();
-        // In one order, like `renew`: calls that wait for each other's locks never do so in a circle.
+        // In one order, like `renew`: calls that wait for each other's locks never do so in a
+        // circle.
         sorted.sort_unstable_by_key(|settlement| settlement.lease.job);
         let mut arrays = Arrays::default();
         for settlement in sorted {

@@ -59,8 +59,8 @@ impl Store {
     }
 }
 
-/// Replaces the schema `dq` of our own SQL, which has `dq.` nowhere else. Quotes the name, which may be
-/// a keyword like `user`.
+/// Replaces the schema `dq` of our own SQL, which has `dq.` nowhere else. Quotes the name, which
+/// may be a keyword like `user`.
 pub(crate) fn in_schema<'a>(schema: &str, sql: &'a str) -> Cow<'a, str> {
     if schema == "dq" { sql.into() } else { sql.replace("dq.", &format!("\"{schema}\".")).into() }
 }

@@ -15,7 +15,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 static ENTROPY: LazyLock<Entropy> = LazyLock::new(Entropy::from_os);
 
-/// Connects to a URL, with a timeout longer than any call takes on a busy machine, without a history.
+/// Connects to a URL, with a timeout longer than any call takes on a busy machine, without a
+/// history.
 pub(crate) async fn connect(url: &str) -> PostgresBackend {
     connect_schema(url, "dq").await
 }

@@ -1,5 +1,5 @@
-//! Connections that are cut at each step of a call's transaction: before the server has the request,
-//! between the request's messages, and after the commit.
+//! Connections that are cut at each step of a call's transaction: before the server has the
+//! request, between the request's messages, and after the commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,9 @@ async fn start() -> Setup {
     Setup { proxy, cut, other: open(&url).await }
 }
 
-/// Makes calls to cut after 0, 5, 10, … bytes, until some have passed; not the first, because a cut may
-/// hit the backend's maintenance instead. The message that commits has 5 bytes, so one cut is in it.
+/// Makes calls to cut after 0, 5, 10, … bytes, until some have passed; not the first, because a cut
+/// may hit the backend's maintenance instead. The message that commits has 5 bytes, so one cut is
+/// in it.
 async fn at_each_step(mut call: impl AsyncFnMut(u64) -> bool) {
     let (mut bytes, mut passed) = (0, 0);
     while passed < 3 {

@@ -53,8 +53,8 @@ const NUMBERS: [i64; 11] = [
     i32::MIN as i64,
 ];
 
-/// Stores a job from these bytes, of which there may be too few. Returns its state, if the table accepts
-/// it.
+/// Stores a job from these bytes, of which there may be too few. Returns its state, if the table
+/// accepts it.
 async fn insert(client: &Client, id: Uuid, bytes: &[u8]) -> Option<i16> {
     let number = |at: usize| NUMBERS[usize::from(*bytes.get(at).unwrap_or(&0)) % NUMBERS.len()];
     let state = i16::from(bytes.first()? % 4);

@@ -237,8 +237,8 @@ async fn a_claim_looks_at_a_hundred_groups() {
     }
 }
 
-/// A late renewal locks the job first and then the gate. So a change of limits, which has the gate, must not
-/// wait for the job; nor does a claim, and the group's room stays.
+/// A late renewal locks the job first and then the gate. So a change of limits, which has the gate,
+/// must not wait for the job; nor does a claim, and the group's room stays.
 #[tokio::test]
 async fn a_locked_parked_job_stops_nobody_and_returns_later() {
     let url = database().await;

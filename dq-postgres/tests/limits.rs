@@ -48,8 +48,8 @@ async fn run_rounds(stores: &[Arc<PostgresBackend>; 2], rounds: usize) -> usize 
     done
 }
 
-/// In each isolation that a database may have as its default: claims with an old snapshot would count
-/// too few leases.
+/// In each isolation that a database may have as its default: claims with an old snapshot would
+/// count too few leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_claims_of_processes_keep_limit_and_rate() {
     for isolation in ["read committed", "repeatable read", "serializable"] {

@@ -64,8 +64,8 @@ async fn claim_late(backend: &PostgresBackend) {
     assert_eq!(&found.job.payload[..], b"late");
 }
 
-/// Processes that begin at the queue's floors, which have passed a job before its transaction commits,
-/// and a lease that has expired.
+/// Processes that begin at the queue's floors, which have passed a job before its transaction
+/// commits, and a lease that has expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_process_finds_what_is_behind_the_floors() {
     let url = database().await;

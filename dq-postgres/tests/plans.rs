@@ -1,5 +1,5 @@
-//! Plans: all functions find jobs by an index, whatever the size of the table when they were planned, and
-//! without compiling, which takes seconds.
+//! Plans: all functions find jobs by an index, whatever the size of the table when they were
+//! planned, and without compiling, which takes seconds.
 
 use dq_core::{Backend, Timestamp};
 

@@ -188,8 +188,8 @@ async fn calls_of_limited_queues_lock_in_one_order() {
     assert!(!postgres.log().contains(DEADLOCK));
 }
 
-/// The claim has looked at the queue's leases before the other one takes a shorter lease, and replies
-/// after it.
+/// The claim has looked at the queue's leases before the other one takes a shorter lease, and
+/// replies after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_reply_does_not_hide_a_shorter_lease() {
     let url = database().await;

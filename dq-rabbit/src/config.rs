@@ -72,8 +72,8 @@ pub struct RabbitConfig {
     /// more than a fifth of it. The process that opened the log last sets it for all.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
-    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check` uses
-    /// it, and with it, opening the log fails if a policy would delete live jobs from it.
+    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check`
+    /// uses it, and with it, opening the log fails if a policy would delete live jobs from it.
     #[serde(default)]
     pub management: Option<Secret>,
 }

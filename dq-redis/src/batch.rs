@@ -166,8 +166,8 @@ impl RedisBackend {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Stops where items begin whose jobs may be in other shards, or end: the order of two items would be
-    /// lost if both were about one job.
+    /// Stops where items begin whose jobs may be in other shards, or end: the order of two items
+    /// would be lost if both were about one job.
     async fn route<'a, I: Item>(
         &self,
         items: &'a [I],

@@ -47,10 +47,10 @@ pub struct RedisConfig {
     /// no script sees all of its running jobs.
     ///
     /// The count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
-    /// jobs, is paused, or has limits in a cluster. Otherwise storing a job or pausing the queue changes it to your setting.
-    /// If it is fixed and differs, storing a job is a `Config` error. Give all processes the same
-    /// count. To change the count of a queue that is never empty, use a new
-    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
+    /// jobs, is paused, or has limits in a cluster. Otherwise storing a job or pausing the queue
+    /// changes it to your setting. If it is fixed and differs, storing a job is a `Config` error.
+    /// Give all processes the same count. To change the count of a queue that is never empty, use a
+    /// new [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
     ///
     /// ```
     /// use dq_core::QueueName;

@@ -1,9 +1,9 @@
-//! Limits of queues: how many of its jobs run at once, and how fast they start. The scripts keep them
-//! (`scripts/library/gate.lua`).
+//! Limits of queues: how many of its jobs run at once, and how fast they start. The scripts keep
+//! them (`scripts/library/gate.lua`).
 //!
 //! A limit is text, `max_running;interval;burst;rate`, each part empty if it is missing; and
-//! `;group_max_running` if there is one. The interval, in microseconds, and the burst are for the scripts;
-//! the rate is written as in settings.
+//! `;group_max_running` if there is one. The interval, in microseconds, and the burst are for the
+//! scripts; the rate is written as in settings.
 
 use dq_core::machine::Gate;
 use dq_core::sync::lock;
@@ -38,9 +38,9 @@ impl RedisBackend {
         Ok(self.set_flow(queue, "overriding", flow, None).await?.changed)
     }
 
-    /// Declares limits again that the server may have lost, after `FLUSHALL` or a failover. Keeps later
-    /// declarations of other processes.
-    /// Errors: One that names the queues that failed. The next call repeats only these.
+    /// Declares limits again that the server may have lost, after `FLUSHALL` or a failover. Keeps
+    /// later declarations of other processes. Errors: One that names the queues that failed. The
+    /// next call repeats only these.
     pub(crate) async fn restore_limits(&self, are_lost: bool) -> Result<()> {
         let connection = self.link.connections();
         let missing = {
@@ -69,7 +69,8 @@ impl RedisBackend {
         unrestored(&failed)
     }
 
-    /// `field` is `declared` or `overriding`; `declared_at` is for limits that the server may have lost.
+    /// `field` is `declared` or `overriding`; `declared_at` is for limits that the server may have
+    /// lost.
     async fn set_flow(
         &self,
         queue: &QueueName,

@@ -11,10 +11,10 @@
 //!   read or change jobs check it, so it also refuses processes that connected earlier. They may
 //!   still call `settle` and `renew`. Without the field, every version may do everything.
 //!
-//! Format 2 adds limits of queues. A limit sets the partition's field to `2/2/1`, so older versions,
-//! which would exceed it, can neither claim nor store jobs there. Format 3 adds groups. A limit of groups
-//! sets the field to `3/3/3`, so older versions, which would not find parked jobs, cannot read them either.
-//! Without a limit, the field is lowered again.
+//! Format 2 adds limits of queues. A limit sets the partition's field to `2/2/1`, so older
+//! versions, which would exceed it, can neither claim nor store jobs there. Format 3 adds groups. A
+//! limit of groups sets the field to `3/3/3`, so older versions, which would not find parked jobs,
+//! cannot read them either. Without a limit, the field is lowered again.
 
 use dq_core::Result;
 

@@ -8,8 +8,8 @@ pub(crate) const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
 ];
-/// The keys of a queue's limits, which follow in the native layout; and then that of a partition's parked
-/// jobs.
+/// The keys of a queue's limits, which follow in the native layout; and then that of a partition's
+/// parked jobs.
 pub(crate) const FLOW_KINDS: [&str; 3] = ["flow", "line", "groups"];
 pub(crate) const PARKED: &str = "parked";
 const JOB: usize = 1;

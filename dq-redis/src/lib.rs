@@ -7,13 +7,13 @@
 //!
 //! # Limits and older versions
 //!
-//! Versions without limits (`max_running`, `rate`) would exceed them, so they are refused in a queue
-//! that has some: they can neither claim nor store jobs there, and finish what they run. Versions without
-//! groups cannot read a queue with `group_max_running` either. Update all processes, also those that only
-//! schedule jobs, before you set a limit.
+//! Versions without limits (`max_running`, `rate`) would exceed them, so they are refused in a
+//! queue that has some: they can neither claim nor store jobs there, and finish what they run.
+//! Versions without groups cannot read a queue with `group_max_running` either. Update all
+//! processes, also those that only schedule jobs, before you set a limit.
 //!
-//! A server that loses its data loses limits, too. Runners that have declared some restore them within 15
-//! seconds; those that operators have set are lost.
+//! A server that loses its data loses limits, too. Runners that have declared some restore them
+//! within 15 seconds; those that operators have set are lost.
 //!
 //! # Rights
 //!

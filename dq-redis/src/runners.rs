@@ -8,8 +8,8 @@ use crate::reply::Reply;
 use crate::store::RedisBackend;
 
 impl RedisBackend {
-    /// Announces a runner, or withdraws it if `ttl` is zero. Restores limits if the server may have lost
-    /// data: the announcement before, or the connection.
+    /// Announces a runner, or withdraws it if `ttl` is zero. Restores limits if the server may have
+    /// lost data: the announcement before, or the connection.
     pub(crate) async fn announce_runner(&self, announcement: &Announcement) -> Result<()> {
         // The script withdraws a runner for 0, which `millis_arg` never returns.
         let is_withdrawal = announcement.ttl.is_zero();

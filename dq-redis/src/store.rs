@@ -115,9 +115,9 @@ impl RedisBackend {
         Ok(Timestamp::from_millis(seconds * 1000 + micros / 1000))
     }
 
-    /// Estimates the server's time in milliseconds, never ahead of it. 0 before the first `schedule`.
-    /// Records begin with it. If the script had to add it, that would take a tenth of its time for
-    /// payloads of 100 bytes, and a third for 2,000.
+    /// Estimates the server's time in milliseconds, never ahead of it. 0 before the first
+    /// `schedule`. Records begin with it. If the script had to add it, that would take a tenth of
+    /// its time for payloads of 100 bytes, and a third for 2,000.
     pub(crate) fn estimated_time(&self) -> i64 {
         let since =
             |arrived| self.link.clock().elapsed().saturating_sub(arrived).as_millis() as i64;

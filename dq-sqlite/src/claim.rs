@@ -83,9 +83,9 @@ fn lease_in_limits(
 }
 
 /// Leases up to `max` due jobs of one queue. Jobs with invalid rows become dead as
-/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count. With limits of groups,
-/// jobs of full groups are parked, at most [`MAX_PARKED`]. Beyond `want.starting`, the first job with which its
-/// group would use more than half of its limit ends the claim.
+/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count. With limits
+/// of groups, jobs of full groups are parked, at most [`MAX_PARKED`]. Beyond `want.starting`, the
+/// first job with which its group would use more than half of its limit ends the claim.
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,

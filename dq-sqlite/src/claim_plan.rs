@@ -107,8 +107,8 @@ impl ReadTx<'_> {
         Ok(first_jobs)
     }
 
-    /// Returns when the next lease of a wanted queue that is not paused expires. Reads leases in expiry
-    /// order up to the first match; there are only as many as running handlers.
+    /// Returns when the next lease of a wanted queue that is not paused expires. Reads leases in
+    /// expiry order up to the first match; there are only as many as running handlers.
     pub(crate) fn next_expiry(
         self,
         is_wanted: impl Fn(i64) -> bool,

@@ -103,7 +103,8 @@ fn open(config: &SqliteConfig, flags: OpenFlags) -> StoreResult<Connection> {
     Ok(conn)
 }
 
-/// A plan that may depend on bound values would be made again at each use: SQLite parses the text again.
+/// A plan that may depend on bound values would be made again at each use: SQLite parses the text
+/// again.
 pub(crate) fn keep_plans(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }

@@ -32,8 +32,8 @@ pub(crate) struct DueIndex {
 }
 
 impl DueIndex {
-    /// Returns the file's data version. A claim that then reads the queues can [fill](Self::fill) the
-    /// index.
+    /// Returns the file's data version. A claim that then reads the queues can [fill](Self::fill)
+    /// the index.
     pub(crate) fn file_version(
         &mut self,
         open: impl FnOnce() -> StoreResult<Connection>,

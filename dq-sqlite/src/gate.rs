@@ -45,7 +45,8 @@ impl ReadTx<'_> {
         })
     }
 
-    /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes room.
+    /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes
+    /// room.
     pub(crate) fn opens_at(self, queue_id: i64, due: Timestamp) -> StoreResult<Option<Timestamp>> {
         let Some(gate) = self.gate(queue_id)? else { return Ok(Some(due)) };
         Ok(self.room(queue_id, &gate)?.opens_at(due, self.now))

@@ -31,8 +31,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Returns the first parked job of a group to the due jobs, after a run has ended or a waiting job
-    /// has left.
+    /// Returns the first parked job of a group to the due jobs, after a run has ended or a waiting
+    /// job has left.
     pub(crate) fn unpark_first(&mut self, queue_id: i64, group: &str) -> StoreResult<()> {
         let of_group = params![queue_id, group];
         let first: Option<(i64, i64)> =

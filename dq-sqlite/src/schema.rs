@@ -30,8 +30,8 @@ fn tables() -> impl Iterator<Item = &'static str> {
 /// Marks files with only the backend's tables, as shown by `file(1)`: "dqjb".
 const APPLICATION_ID: i32 = 0x6471_6a62;
 
-/// Creates or migrates the tables. `Incompatible` for foreign tables with the same names, or if this
-/// library version may no longer read and write the tables.
+/// Creates or migrates the tables. `Incompatible` for foreign tables with the same names, or if
+/// this library version may no longer read and write the tables.
 pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
     migrate(conn, prefix, &MIGRATIONS)
 }

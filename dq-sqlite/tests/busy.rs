@@ -9,8 +9,8 @@ use dq_core::{Backend, Due, NewJob, Renewal, Renewed, Settled, Settlement, Verdi
 use dq_sqlite::rusqlite::Connection;
 use tokio::sync::mpsc::unbounded_channel;
 
-/// SQLite's own handler sleeps for 100 ms after its first tries, a third of the period: it finds the
-/// lock taken each time.
+/// SQLite's own handler sleeps for 100 ms after its first tries, a third of the period: it finds
+/// the lock taken each time.
 const HELD: Duration = Duration::from_millis(280);
 
 const FREE: Duration = Duration::from_millis(20);

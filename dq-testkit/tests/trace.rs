@@ -1,7 +1,7 @@
 //! The trace checker accepts valid traces, and reports each violation with its promise.
 //!
-//! The traces are at the borders: each pair differs in one detail, which decides whether a promise is
-//! violated. `broken::trace` shows that the checker finds the defects of broken backends.
+//! The traces are at the borders: each pair differs in one detail, which decides whether a promise
+//! is violated. `broken::trace` shows that the checker finds the defects of broken backends.
 
 use std::time::Duration;
 

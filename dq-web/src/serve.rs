@@ -61,9 +61,9 @@ async fn not_found() -> Problem {
 
 /// Serves the dashboard and the API until `shutdown` completes, then gives requests 10 seconds.
 ///
-/// Up to 10,000 connections are open at once, because each worker that waits for a job has one. The server closes a connection if a request header
-/// takes more than 10 seconds to arrive, or if the client reads nothing of a response for 10
-/// seconds.
+/// Up to 10,000 connections are open at once, because each worker that waits for a job has one. The
+/// server closes a connection if a request header takes more than 10 seconds to arrive, or if the
+/// client reads nothing of a response for 10 seconds.
 ///
 /// # Errors
 /// If the listener cannot be used, or if `auth` is [`Auth::loopback`] and the listener is not on a

@@ -1,6 +1,7 @@
 //! Moves from SQLite to PostgreSQL, or to Redis, to Redisson's queues in Redis, and to RabbitMQ, by
-//! changing only the configuration file. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and start it
-//! with the next file. Pending reminders still run, and new ones go to the new store.
+//! changing only the configuration file. Stop it while reminders are pending, with Ctrl-C or
+//! `kill -9`, and start it with the next file. Pending reminders still run, and new ones go to the
+//! new store.
 //!
 //! ```sh
 //! alias switch='cargo run -q -p dq-examples --example switch_backend -- --config'
@@ -16,9 +17,9 @@
 //! switch examples/switch_backend/rabbitmq.toml
 //! ```
 //!
-//! `postgres.toml` needs PostgreSQL at postgres://postgres@127.0.0.1:5432/postgres, and the next ones
-//! Redis at redis://127.0.0.1:6379/0. The last also needs RabbitMQ at amqp://127.0.0.1:5672. The files
-//! contain these addresses.
+//! `postgres.toml` needs PostgreSQL at postgres://postgres@127.0.0.1:5432/postgres, and the next
+//! ones Redis at redis://127.0.0.1:6379/0. The last also needs RabbitMQ at amqp://127.0.0.1:5672.
+//! The files contain these addresses.
 
 use clap::Parser;
 use dq::prelude::*;

@@ -50,7 +50,8 @@ pub(crate) fn install(packages: &[&str]) -> Result {
     retry_with_new_lists(|| run(&mut as_root(&command_line)?).map(drop))
 }
 
-/// The package with this prefix on which `package` depends, such as `postgresql-15` of `postgresql`.
+/// The package with this prefix on which `package` depends, such as `postgresql-15` of
+/// `postgresql`.
 pub(crate) fn dependency(package: &str, prefix: &str) -> Result<String> {
     retry_with_new_lists(|| {
         let depends = run(Command::new("apt-cache").args(["depends", package]))?;

@@ -29,10 +29,12 @@ fn try_lock() -> io::Result<File> {
     Ok(lock)
 }
 
-/// Returns a command that lacks only the name of a class in `sources`, and its arguments. Builds them with
-/// this property, such as `-Dredisson.version=4.7.0`, unless they are built. Maven may download libraries.
+/// Returns a command that lacks only the name of a class in `sources`, and its arguments. Builds
+/// them with this property, such as `-Dredisson.version=4.7.0`, unless they are built. Maven may
+/// download libraries.
 ///
-/// The build directory in their `pom.xml` must be `${output.directory}`, and that of the libraries `lib` in it.
+/// The build directory in their `pom.xml` must be `${output.directory}`, and that of the libraries
+/// `lib` in it.
 #[must_use]
 pub fn java_program(sources: &Path, name: &str, property: Option<&str>) -> Command {
     let directory = unpacked_programs().join(JAVA);

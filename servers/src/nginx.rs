@@ -26,8 +26,8 @@ impl Nginx {
         start_on_free_port("nginx", || Self::try_start(prefix, &[server]))
     }
 
-    /// Starts nginx in front of several servers, which take turns. If one refuses the connection, the
-    /// next one gets the request.
+    /// Starts nginx in front of several servers, which take turns. If one refuses the connection,
+    /// the next one gets the request.
     #[must_use]
     pub fn balance(servers: &[SocketAddr]) -> Self {
         start_on_free_port("nginx", || Self::try_start("", servers))

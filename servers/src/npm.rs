@@ -19,15 +19,15 @@ const NODE: Package =
 /// What the client for TypeScript needs. Debian 12 has 18.
 const OLDEST_NODE: u32 = 20;
 
-/// Returns the directory of the npm packages that tests use, the PostgreSQL driver `pg`, for `NODE_PATH`.
-/// Downloads them if they are missing.
+/// Returns the directory of the npm packages that tests use, the PostgreSQL driver `pg`, for
+/// `NODE_PATH`. Downloads them if they are missing.
 #[must_use]
 pub fn node_packages() -> PathBuf {
     install().unwrap_or_else(|error| panic!("{error}\nrun `cargo xtask servers`"))
 }
 
-/// Returns the directory of a newer `node`, to put first in `PATH`, if the machine's is too old for the
-/// client for TypeScript. Downloads it if it is missing.
+/// Returns the directory of a newer `node`, to put first in `PATH`, if the machine's is too old for
+/// the client for TypeScript. Downloads it if it is missing.
 #[must_use]
 pub fn newer_node() -> Option<PathBuf> {
     install_node().unwrap_or_else(|error| panic!("{error}\nrun `cargo xtask servers`"))

@@ -10,8 +10,8 @@ const FIRST: u16 = 10_000;
 
 const COUNT: u64 = 12_000;
 
-/// Returns a port for a server that must find its old port free when it restarts. Another process may take the
-/// port before the server does, so the caller must retry.
+/// Returns a port for a server that must find its old port free when it restarts. Another process
+/// may take the port before the server does, so the caller must retry.
 pub fn free() -> u16 {
     pick(is_free)
 }

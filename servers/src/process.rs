@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::program::Program;
 use crate::watchdog::{SIGNAL_FUNCTION, Watchdog};
 
-/// Maximum time for a server to start, stop or reply: a node with hundreds of quorum queues needs minutes
-/// on a busy machine.
+/// Maximum time for a server to start, stop or reply: a node with hundreds of quorum queues needs
+/// minutes on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Waits for a line before it executes the server, so that the watchdog knows the process id first.

@@ -66,8 +66,8 @@ impl Program {
     }
 }
 
-/// The directory of all unpacked programs. It does not depend on `CARGO_TARGET_DIR`, which may be set
-/// for the build but not for the tests.
+/// The directory of all unpacked programs. It does not depend on `CARGO_TARGET_DIR`, which may be
+/// set for the build but not for the tests.
 pub(crate) fn unpacked_programs() -> PathBuf {
     match env::var_os("DQ_SERVERS_DIR") {
         Some(dir) if !dir.is_empty() => dir.into(),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A shell function for a process group, given by its leader. The signals that apply to a whole
-/// server also reach its children's groups: each child of PostgreSQL leads its own. A stopped server
-/// starts no more children.
+/// server also reach its children's groups: each child of PostgreSQL leads its own. A stopped
+/// server starts no more children.
 pub(crate) const SIGNAL_FUNCTION: &str = r#"
 send() {
     children=
@@ -18,9 +18,9 @@ send() {
 } 2>/dev/null
 "#;
 
-/// Follows [`SIGNAL_FUNCTION`]. Each line replaces the process group to kill; an empty line means none. When the input ends
-/// (this process has ended), the script kills the group and removes the directory `$1`. It retries,
-/// because a dying process may still write.
+/// Follows [`SIGNAL_FUNCTION`]. Each line replaces the process group to kill; an empty line means
+/// none. When the input ends (this process has ended), the script kills the group and removes the
+/// directory `$1`. It retries, because a dying process may still write.
 const SCRIPT: &str = r#"
 server=
 while read -r line; do server=$line; done

@@ -95,7 +95,8 @@ fn cluster_url() -> &'static str {
 static RABBITMQ_STORES: AtomicU32 = AtomicU32::new(0);
 
 /// Eight stores on one server. A process reads its store's whole log, so with one store each trial
-/// would apply the calls of all, and with one per trial the server would declare thousands of queues.
+/// would apply the calls of all, and with one per trial the server would declare thousands of
+/// queues.
 fn rabbitmq_url() -> StoreUrl {
     let store = RABBITMQ_STORES.fetch_add(1, Ordering::Relaxed) % 8;
     with_long_timeout(&shared_rabbitmq().url(), &format!("&prefix=suite{store}"))

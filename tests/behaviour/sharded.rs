@@ -51,7 +51,8 @@ impl StoreUnderTest for Sharded {
     }
 }
 
-/// In a cluster, limits need a queue without shards. The tests of dq-redis check that others are refused.
+/// In a cluster, limits need a queue without shards. The tests of dq-redis check that others are
+/// refused.
 #[derive(Debug)]
 struct WithoutLimits(RedisBackend);
 

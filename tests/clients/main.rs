@@ -1,5 +1,5 @@
-//! Workers in Python, TypeScript and Java: the checks and quick starts of each client, and many workers on one
-//! `dq serve`, which is restarted or killed meanwhile.
+//! Workers in Python, TypeScript and Java: the checks and quick starts of each client, and many
+//! workers on one `dq serve`, which is restarted or killed meanwhile.
 
 mod checks;
 mod idle;

@@ -105,7 +105,8 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Builds the language's program. Each of its processes has so many workers, with so many slots each.
+    /// Builds the language's program. Each of its processes has so many workers, with so many slots
+    /// each.
     pub(crate) fn build(
         language: Language,
         address: &str,
@@ -159,7 +160,8 @@ fn python() -> impl Fn() -> Command {
     // It depends on httpx, as the client does.
     let packages = dq_servers::python_package(PythonPackage::OpenapiClient);
     let sources = Sources::of("python");
-    // A copy of its own, because the client's check may replace the other one; so do the next languages.
+    // A copy of its own, because the client's check may replace the other one; so do the next
+    // languages.
     let package = sources.directory.with_file_name("python-worker").join("dq_jobs");
     fs::create_dir_all(&package).unwrap();
     replace(&sources.directory.join("src/dq_jobs"), &package);

@@ -13,7 +13,8 @@ use crate::server::{program, source};
 
 const GREETING: &str = "Hello, Ann!";
 
-/// Stands for `cargo install`, which would take minutes: this workspace's `dq` is already in the `PATH`.
+/// Stands for `cargo install`, which would take minutes: this workspace's `dq` is already in the
+/// `PATH`.
 const CARGO: &str = r#"#!/bin/sh
 [ "$1 $2 $3" = "install --locked --path" ] && grep -q '"dq-cli"' "$4/Cargo.toml"
 "#;
@@ -96,7 +97,8 @@ fn steps(page: &Path, headings: &[&str]) -> Vec<String> {
     steps
 }
 
-/// Prepares the programs of both pages, then runs each until it prints its text. Takes a common step once.
+/// Prepares the programs of both pages, then runs each until it prints its text. Takes a common
+/// step once.
 fn script(pages: [(Vec<String>, &str); 2]) -> String {
     let (mut steps, mut programs) = (Vec::new(), Vec::new());
     for (page, prints) in pages {

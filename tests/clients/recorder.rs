@@ -32,7 +32,8 @@ pub(crate) struct Recorder {
 struct Calls {
     events: Vec<TraceEvent>,
     leases: HashMap<String, (JobId, u64)>,
-    /// The event of each settlement, by its text. The server promises to answer a repeated one like the first.
+    /// The event of each settlement, by its text. The server promises to answer a repeated one like
+    /// the first.
     settlements: HashMap<String, usize>,
     repeated: HashSet<usize>,
 }
@@ -111,7 +112,8 @@ impl Recorder {
                         *until = time(&answer["until"]);
                     }
                 }
-                // If a repeated call says that the lease is lost, an earlier one may have settled it.
+                // If a repeated call says that the lease is lost, an earlier one may have settled
+                // it.
                 ObservedCall::Settle { accepted, .. } if succeeded || is_first => {
                     *accepted = Some(succeeded);
                 }

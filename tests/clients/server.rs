@@ -128,8 +128,8 @@ pub(crate) fn signal(process: u32, name: &str) {
     assert!(shell.status().unwrap().success());
 }
 
-/// Makes a request on a new connection, with a body of JSON unless it is null. `headers` are whole lines.
-/// Returns the status and the body.
+/// Makes a request on a new connection, with a body of JSON unless it is null. `headers` are whole
+/// lines. Returns the status and the body.
 pub(crate) async fn request(
     address: &str,
     method: &str,

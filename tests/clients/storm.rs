@@ -1,7 +1,8 @@
-//! Workers of three languages on the same queues, while workers, the server and the store are killed, and
-//! workers suspended for longer than their leases.
+//! Workers of three languages on the same queues, while workers, the server and the store are
+//! killed, and workers suspended for longer than their leases.
 //!
-//! `DQ_STORM_SEED` repeats a storm's choices, though not their times; `DQ_STORM_SECONDS` makes it longer.
+//! `DQ_STORM_SEED` repeats a storm's choices, though not their times; `DQ_STORM_SECONDS` makes it
+//! longer.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The code and configuration shown in README and guide.
 //!
 //! Each page with Rust code has a file here, which is compiled and tested. Some pages share one.
-//! Every `rust` block must be part of a file or of an example in `examples/transactions`, apart from comments and white space. Every `toml`
-//! block with a `[backend]` must be a valid configuration.
+//! Every `rust` block must be part of a file or of an example in `examples/transactions`, apart
+//! from comments and white space. Every `toml` block with a `[backend]` must be a valid
+//! configuration.
 
 // Pages often show only part of a program.
 #![allow(dead_code, unreachable_pub)]

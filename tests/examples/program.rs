@@ -133,8 +133,8 @@ fn command(example: impl AsRef<Path>, dir: &Path, arguments: &[&str]) -> Command
     command
 }
 
-/// Cargo builds tests in `target/PROFILE/deps` and examples in `target/PROFILE/examples`. An absolute
-/// path stays as it is, apart from the suffix.
+/// Cargo builds tests in `target/PROFILE/deps` and examples in `target/PROFILE/examples`. An
+/// absolute path stays as it is, apart from the suffix.
 fn path(example: &Path) -> PathBuf {
     let test = std::env::current_exe().expect("the test knows its own path");
     let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");

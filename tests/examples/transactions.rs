@@ -1,4 +1,5 @@
-//! The programs for database drivers: the job exists with the order's row, and ends with its change.
+//! The programs for database drivers: the job exists with the order's row, and ends with its
+//! change.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

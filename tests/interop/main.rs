@@ -1,6 +1,6 @@
 //! Tests the `redisson` backend with real Redisson clients in several versions on the same queues.
-//! A *peer* is such a client, a Java program in its own process. `sql` tests the SQL functions of the
-//! `postgres` backend with programs in other languages.
+//! A *peer* is such a client, a Java program in its own process. `sql` tests the SQL functions of
+//! the `postgres` backend with programs in other languages.
 
 mod bridge;
 mod golden;

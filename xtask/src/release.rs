@@ -1,5 +1,5 @@
-//! `cargo xtask release --dry-run`: checks a release and prints the commands that publish it, which a person
-//! runs. The clients' packages are built and checked by `cargo xtask test`.
+//! `cargo xtask release --dry-run`: checks a release and prints the commands that publish it, which
+//! a person runs. The clients' packages are built and checked by `cargo xtask test`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -22,8 +22,8 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// The cargo that runs xtask, started in the workspace root. Leaves out the variables that cargo has
-/// set for xtask: some build scripts rerun when these change.
+/// The cargo that runs xtask, started in the workspace root. Leaves out the variables that cargo
+/// has set for xtask: some build scripts rerun when these change.
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
@@ -36,8 +36,8 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
     command
 }
 
-/// Like [`cargo`], for the workspace in `dir`, with this one's profiles and target directory, so that
-/// cargo does not recompile all dependencies.
+/// Like [`cargo`], for the workspace in `dir`, with this one's profiles and target directory, so
+/// that cargo does not recompile all dependencies.
 pub(crate) fn cargo_in<'a>(dir: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = cargo(arguments);
     command.arg("--config").arg(root().join(".cargo/config.toml"));

@@ -1,5 +1,5 @@
-//! `cargo xtask site`: the documentation as a website. Pages have the same paths as in the repository, so
-//! their links need no translation.
+//! `cargo xtask site`: the documentation as a website. Pages have the same paths as in the
+//! repository, so their links need no translation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,7 +61,8 @@ pub(crate) fn site() -> Result {
     Ok(())
 }
 
-/// Writes the sources of a book: the summary's pages, with images, programs and other files to which they lead.
+/// Writes the sources of a book: the summary's pages, with images, programs and other files to
+/// which they lead.
 fn write_book(book: &Path) -> Result {
     let mut pages = BTreeSet::new();
     let mut summary = map_links(&read(&root().join(SUMMARY))?, |title, link| {
@@ -98,7 +99,8 @@ fn write_book(book: &Path) -> Result {
     files.iter().try_for_each(|file| copy(&root().join(file), &sources.join(file)))
 }
 
-/// In place of a link to a folder, or to a page that is not on the website. The repository has no public address yet.
+/// In place of a link to a folder, or to a page that is not on the website. The repository has no
+/// public address yet.
 fn name_file(text: &str, file: &str) -> String {
     let (name, path) = (text.trim_matches('`'), Path::new(file));
     if file == SUMMARY {
@@ -125,8 +127,9 @@ fn map_links(markdown: &str, mut map: impl FnMut(&str, &str) -> String) -> Strin
     mapped + rest
 }
 
-/// The relative links of HTML pages that lead to no file, or to no element of a page. Absolute paths lead
-/// nowhere, because the website may be in a folder. (`tests/docs` checks links as the forge follows them.)
+/// The relative links of HTML pages that lead to no file, or to no element of a page. Absolute
+/// paths lead nowhere, because the website may be in a folder. (`tests/docs` checks links as the
+/// forge follows them.)
 fn broken_links(
     pages: &BTreeMap<String, String>,
     is_file: impl Fn(&str) -> bool,

@@ -5,7 +5,8 @@ use std::process::Command;
 use crate::run::{Result, cargo, root, step, target_dir};
 
 /// Returns a command that starts a crate's program in the workspace root. `package` is `CRATE`, for
-/// its newest version, which is looked up each time, or `CRATE@VERSION`; `options` are for `cargo install`.
+/// its newest version, which is looked up each time, or `CRATE@VERSION`; `options` are for
+/// `cargo install`.
 pub(crate) fn tool(package: &str, options: &[&str]) -> Result<Command> {
     let home = target_dir().join("tools").join(package);
     let name = package.split_once('@').map_or(package, |(name, _)| name);

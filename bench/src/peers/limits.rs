@@ -1,4 +1,5 @@
-//! Limits of a queue in all processes together, for the libraries that have them in their free edition.
+//! Limits of a queue in all processes together, for the libraries that have them in their free
+//! edition.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ const HAVE_LIMITS: [&str; 2] = ["dq", "bullmq"];
 const TURNS: usize = 5;
 const RUN_MILLIS: u64 = 20;
 
-/// Maximum running jobs and starts a second: none, and such that do not bind: `Sizes::limited` is no more than
-/// a second's starts.
+/// Maximum running jobs and starts a second: none, and such that do not bind: `Sizes::limited` is
+/// no more than a second's starts.
 const NOT_BINDING: [[u32; 2]; 3] = [[0, 0], [1_000, 0], [0, 10_000]];
 
 pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {

@@ -1,5 +1,5 @@
-//! `dq-bench peers`: compares delayed jobs in dq and other libraries on private Redis and PostgreSQL
-//! servers and on files.
+//! `dq-bench peers`: compares delayed jobs in dq and other libraries on private Redis and
+//! PostgreSQL servers and on files.
 
 mod limits;
 mod measure;
@@ -35,14 +35,15 @@ const MEASUREMENTS: [(&str, Measurement); 8] = [
     ("limits", limits::limits),
 ];
 
-/// The tables, each with its store. `serve` has workers in other languages, for `dq serve` on Redis.
+/// The tables, each with its store. `serve` has workers in other languages, for `dq serve` on
+/// Redis.
 const TABLES: [(&str, &str); 4] =
     [("redis", "redis"), ("sqlite", "sqlite"), ("postgres", "postgres"), ("serve", "redis")];
 
 /// Compares dq on Redis, SQLite and PostgreSQL with other libraries and prints a table for each.
 ///
-/// The programs need Go 1.26, Node.js 22.12, Python 3 with venv, and a JDK 17 with Maven on the PATH; a
-/// peer whose tools are missing is named and left out.
+/// The programs need Go 1.26, Node.js 22.12, Python 3 with venv, and a JDK 17 with Maven on the
+/// PATH; a peer whose tools are missing is named and left out.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Prints only these tables.

@@ -43,7 +43,8 @@ pub(crate) struct Peer {
     pub(crate) version: &'static str,
     pub(crate) max_due: usize,
     program: Vec<OsString>,
-    /// Of a client for another language: it works for this server, for which `program` stores the jobs.
+    /// Of a client for another language: it works for this server, for which `program` stores the
+    /// jobs.
     worker: Option<Vec<OsString>>,
 }
 

@@ -1,5 +1,5 @@
-//! The references, through the client library alone, with prepared statements: inserts of the same rows
-//! into a table like the backend's, and calls of the backend's functions.
+//! The references, through the client library alone, with prepared statements: inserts of the same
+//! rows into a table like the backend's, and calls of the backend's functions.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,8 @@ pub(super) struct Functions {
     client: Client,
     claim: Statement,
     settle: Statement,
-    /// From where the next claim reads: a position in the queue, the first expiry, and the last rewind.
+    /// From where the next claim reads: a position in the queue, the first expiry, and the last
+    /// rewind.
     from: (i64, i64, i64, i64),
 }
 

@@ -56,8 +56,8 @@ pub struct Want {
     pub queue: QueueName,
     /// Maximum number of jobs.
     pub max: usize,
-    /// How many of them would start at once. A queue with a [`Flow`](crate::Flow) gives no more, unless half
-    /// of its room stays free, and half of the limit of each job's group.
+    /// How many of them would start at once. A queue with a [`Flow`](crate::Flow) gives no more,
+    /// unless half of its room stays free, and half of the limit of each job's group.
     pub starting: usize,
     /// Lease duration from the store's current time; at least 1 ms.
     pub lease_for: Duration,
@@ -78,8 +78,9 @@ impl Want {
 pub struct Claimed {
     /// The leased jobs; within a queue, the earliest due time comes first.
     pub jobs: Vec<LeasedJob>,
-    /// When the same call could return more jobs: the next due time, lease expiry, end of a reservation
-    /// or start by a rate in the claimed queues, except paused ones. `None` if no time is known.
+    /// When the same call could return more jobs: the next due time, lease expiry, end of a
+    /// reservation or start by a rate in the claimed queues, except paused ones. `None` if no time
+    /// is known.
     pub next_due: Option<Timestamp>,
     /// The store's time, to compare with `next_due`.
     pub now: Timestamp,

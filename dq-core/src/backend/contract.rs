@@ -44,11 +44,13 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// Every method treats a job with an expired lease as due again, at its old due time, without a
 /// background process. `deliveries` counts that lease, and `losses` is one higher.
 ///
-/// A store without a clock may measure a lease in each process, from when that process first sees it.
+/// A store without a clock may measure a lease in each process, from when that process first sees
+/// it.
 ///
 /// # Cancellation safety
-/// Dropping a method's future leaves the store consistent; the call may or may not have taken effect.
-/// The leases of a dropped [`claim`](Self::claim) are returned at once if possible, or else expire.
+/// Dropping a method's future leaves the store consistent; the call may or may not have taken
+/// effect. The leases of a dropped [`claim`](Self::claim) are returned at once if possible, or else
+/// expire.
 ///
 /// # Errors
 /// Any fallible method may return these kinds of [`Error`](crate::Error):
@@ -127,8 +129,8 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///
     /// `worker` is that of the claims. Hints may be lost, repeated or late, so listeners also poll.
     ///
-    /// Behaviour: if a settlement makes room in a queue with a [`Flow`](crate::Flow) and a job is due, one
-    /// of the workers whose claims found no room wakes.
+    /// Behaviour: if a settlement makes room in a queue with a [`Flow`](crate::Flow) and a job is
+    /// due, one of the workers whose claims found no room wakes.
     async fn listen(&self, queues: &[QueueName], worker: &str) -> Result<Wakeups>;
 
     /// Leases due jobs, and returns when to claim again.
@@ -143,8 +145,9 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///   leave some to another claimer;
     /// - each token is larger than the job's earlier tokens;
     /// - paused queues yield no jobs and do not count for `next_due`;
-    /// - a queue with a [`Flow`](crate::Flow) never has more than `max_running` leases, and a rate counts
-    ///   the leases from their start. `next_due` is the time at which the limit may let a job start;
+    /// - a queue with a [`Flow`](crate::Flow) never has more than `max_running` leases, and a rate
+    ///   counts the leases from their start. `next_due` is the time at which the limit may let a
+    ///   job start;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs,
     ///   including lease expiry, also of the new leases. With many wants it may be too early;
     /// - with `max == 0` a call leases nothing and still returns `next_due`;
@@ -153,16 +156,16 @@ pub trait Backend: Any + Debug + Send + Sync {
 
     /// Returns how long before the due time you may call [`claim`](Self::claim); zero by default.
     ///
-    /// A store with slow claims returns about one claim's duration. Its `claim` still returns no job
-    /// early.
+    /// A store with slow claims returns about one claim's duration. Its `claim` still returns no
+    /// job early.
     fn claim_ahead(&self) -> Duration {
         Duration::ZERO
     }
 
     /// Ends leases, each with a [`Verdict`](super::Verdict).
     ///
-    /// Behaviour: an expired lease or an old token changes nothing, and the result is `LostLease`. The
-    /// batch's other settlements still apply.
+    /// Behaviour: an expired lease or an old token changes nothing, and the result is `LostLease`.
+    /// The batch's other settlements still apply.
     ///
     /// Requires [`Capabilities::again`] for [`Verdict::Again`](super::Verdict::Again), and
     /// [`Capabilities::flow`] for [`Verdict::Throttle`](super::Verdict::Throttle).
@@ -210,8 +213,8 @@ pub trait Backend: Any + Debug + Send + Sync {
 
     /// Announces a runner to the store's other users; see [`Announcement`](super::Announcement).
     ///
-    /// Behaviour: replaces the earlier announcement with this name. It disappears when its time is over,
-    /// or earlier if the store restarts.
+    /// Behaviour: replaces the earlier announcement with this name. It disappears when its time is
+    /// over, or earlier if the store restarts.
     ///
     /// Requires [`Capabilities::registry`]; `Unsupported` by default.
     async fn announce(&self, announcement: Announcement) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Envelopes: payloads that carry headers.
 //!
-//! [`Verdict::Again`](super::Verdict::Again) replaces a job's payload but not its headers, so a header
-//! that must change too, such as the escalation step, goes into an envelope with the payload.
-//! [`Checked`](super::Checked) unpacks each job it reads.
+//! [`Verdict::Again`](super::Verdict::Again) replaces a job's payload but not its headers, so a
+//! header that must change too, such as the escalation step, goes into an envelope with the
+//! payload. [`Checked`](super::Checked) unpacks each job it reads.
 //!
 //! An envelope is a JSON string, because every store's payload codec can write one. An application
 //! payload that looks like an envelope is itself wrapped.

@@ -29,7 +29,8 @@ pub struct QueueStats {
     ///
     /// [`Capabilities::totals`]: super::Capabilities::totals
     pub totals: Option<Totals>,
-    /// The limits of the queue's flow; none without [`Capabilities::flow`](super::Capabilities::flow).
+    /// The limits of the queue's flow; none without
+    /// [`Capabilities::flow`](super::Capabilities::flow).
     pub flow: QueueFlow,
 }
 
@@ -166,8 +167,8 @@ impl<'a> BrowseParams<'a> {
 
     setters!(after: Option<Cursor>, limit: usize, payloads: bool, order: Order);
 
-    /// Narrows the positions that a page lists, between `first` and `last` (both excluded), to those
-    /// beyond its cursor. A position is a time in Unix milliseconds and a sequence number.
+    /// Narrows the positions that a page lists, between `first` and `last` (both excluded), to
+    /// those beyond its cursor. A position is a time in Unix milliseconds and a sequence number.
     pub(crate) fn positions_between(
         &self,
         first: (i64, u64),

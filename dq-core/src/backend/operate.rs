@@ -35,16 +35,16 @@ pub enum Operation<'a> {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Allows claims again after a pause or a [`Verdict::Throttle`](super::Verdict::Throttle), and wakes
-    /// listeners.
+    /// Allows claims again after a pause or a [`Verdict::Throttle`](super::Verdict::Throttle), and
+    /// wakes listeners.
     ///
     /// Requires [`Capabilities::pause`](super::Capabilities::pause).
     Resume {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Sets the queue's limits, unless an operator has overridden them, and wakes listeners. The latest
-    /// declaration counts.
+    /// Sets the queue's limits, unless an operator has overridden them, and wakes listeners. The
+    /// latest declaration counts.
     ///
     /// Requires [`Capabilities::flow`](super::Capabilities::flow).
     DeclareFlow {
@@ -93,8 +93,8 @@ impl Operation<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperateReport {
-    /// Number of changed jobs. For pause, resume and limits: 1, or 0 if the queue is already in that
-    /// state.
+    /// Number of changed jobs. For pause, resume and limits: 1, or 0 if the queue is already in
+    /// that state.
     pub affected: u64,
     /// Whether to repeat the purge; `false` if no job is left. The last call may remove none.
     pub more: bool,

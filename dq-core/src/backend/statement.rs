@@ -11,8 +11,8 @@ use crate::model::{Due, NewJob, OnConflict, OnRunning, Timestamp};
 /// An SQL statement for your own transaction, with one text parameter.
 ///
 /// Made by [`Schedule::statement`](crate::Schedule::statement) and
-/// [`JobContext::done_statement`](crate::JobContext::done_statement). Any driver can execute it: bind
-/// [`argument`](Self::argument) as the only parameter.
+/// [`JobContext::done_statement`](crate::JobContext::done_statement). Any driver can execute it:
+/// bind [`argument`](Self::argument) as the only parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "nothing happens until your driver executes the statement"]
 pub struct SqlStatement {

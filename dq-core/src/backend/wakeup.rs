@@ -120,8 +120,8 @@ impl Listeners {
         }
     }
 
-    /// Sends a hint to the queue's listener of this worker. Returns `false` if there is none, perhaps
-    /// because it listens in another process.
+    /// Sends a hint to the queue's listener of this worker. Returns `false` if there is none,
+    /// perhaps because it listens in another process.
     pub fn wake_if_present(&self, queue: &QueueName, worker: &str, due: Timestamp) -> bool {
         let mut woken = false;
         if let Some(listeners) = self.lock().get_mut(queue) {

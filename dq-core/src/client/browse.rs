@@ -49,7 +49,8 @@ impl Browse {
         }
     }
 
-    /// Continues after a page with the same state, order and filter; `None` starts at the first job.
+    /// Continues after a page with the same state, order and filter; `None` starts at the first
+    /// job.
     pub fn after(mut self, after: impl Into<Option<Cursor>>) -> Self {
         self.after = after.into();
         self
@@ -66,8 +67,8 @@ impl Browse {
 
     /// Lists only matching jobs.
     ///
-    /// One `.await` compares at most 5,000 jobs, so a page may be short or empty. The listing ends when
-    /// [`Page::next`] is `None`. With payloads, each matching job costs another store call.
+    /// One `.await` compares at most 5,000 jobs, so a page may be short or empty. The listing ends
+    /// when [`Page::next`] is `None`. With payloads, each matching job costs another store call.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = Some(filter);
         self

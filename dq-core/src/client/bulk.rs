@@ -17,8 +17,8 @@ use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 
 /// A bulk change; `.await` returns the number of changed jobs.
 ///
-/// It works in steps of up to 1,000 jobs, so that other calls get through. After an error, completed
-/// steps stay changed; repeat the call for the rest.
+/// It works in steps of up to 1,000 jobs, so that other calls get through. After an error,
+/// completed steps stay changed; repeat the call for the rest.
 ///
 /// Jobs are listed and filtered just before their step. A job rescheduled in between changes even
 /// if it no longer matches. Jobs scheduled meanwhile may change too; jobs that die meanwhile do

@@ -55,7 +55,8 @@ impl Dq {
     ///
     /// `dq.schedule_many(orders.map(|order| dq.schedule::<order_timeout>(order).after(delay)))`
     ///
-    /// Results follow the job order. One invalid job prevents all; a store error may leave some stored.
+    /// Results follow the job order. One invalid job prevents all; a store error may leave some
+    /// stored.
     #[must_use = "nothing is scheduled until this is awaited"]
     pub fn schedule_many(&self, jobs: impl IntoIterator<Item = Schedule>) -> ScheduleMany {
         ScheduleMany::new(&self.shared, jobs)

@@ -32,11 +32,11 @@ pub struct QueueForecast {
     /// capacity is unknown, that is beyond a year, or the queue is paused.
     pub overdue_drained_by: Option<Timestamp>,
     /// Jobs per minute that can start: what the runners can do, from slots and recent run times,
-    /// within [`flow`](Self::flow)'s `max_running` and rate. `None` if no job ran lately or no runner is
-    /// known.
+    /// within [`flow`](Self::flow)'s `max_running` and rate. `None` if no job ran lately or no
+    /// runner is known.
     pub capacity: Option<f64>,
-    /// The limits of the queue. A group's limit is not counted, so jobs of full groups start later than
-    /// forecast.
+    /// The limits of the queue. A group's limit is not counted, so jobs of full groups start later
+    /// than forecast.
     pub flow: QueueFlow,
     /// The window's minutes; the first lasts from now to the next full minute.
     pub minutes: Vec<ForecastMinute>,
@@ -52,8 +52,9 @@ pub struct ForecastMinute {
     pub due: u64,
     /// Due jobs left at the minute's end, at the present capacity; `None` if that is unknown.
     pub backlog: Option<u64>,
-    /// When all jobs due by the minute's end have started at the present capacity, if no more become
-    /// due; at the earliest, its end. `None` if that is unknown or beyond a year, or the queue is paused.
+    /// When all jobs due by the minute's end have started at the present capacity, if no more
+    /// become due; at the earliest, its end. `None` if that is unknown or beyond a year, or the
+    /// queue is paused.
     pub drained_by: Option<Timestamp>,
 }
 
@@ -104,9 +105,10 @@ impl Dq {
     /// Counts due jobs by queue and minute, beside the runners' capacity.
     ///
     /// Limits for all processes count, except those of groups. Retries, next steps and schedule
-    /// occurrences count too, whatever [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
-    /// now and does not account for slots shared by several queues. Queues without jobs are left out,
-    /// and unreadable schedules with a warning in the log.
+    /// occurrences count too, whatever [`overlap`](crate::RecurringSchedule::overlap) says. The
+    /// capacity comes from the runners announced now and does not account for slots shared by
+    /// several queues. Queues without jobs are left out, and unreadable schedules with a warning in
+    /// the log.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};

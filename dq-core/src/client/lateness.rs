@@ -17,8 +17,8 @@ impl Dq {
     /// Compares each queue with its [lateness objective](crate::config::QueueSettings::lateness),
     /// by queue name.
     ///
-    /// Counts the last hour's starts, as current runners announce them, and the late jobs that wait now.
-    /// The objective is this client's, unless all runners use another one.
+    /// Counts the last hour's starts, as current runners announce them, and the late jobs that wait
+    /// now. The objective is this client's, unless all runners use another one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -151,8 +151,8 @@ impl AnnouncedStarts {
         Self { facts: LatenessFacts::announced(queue, runners), counts }
     }
 
-    /// Returns the configured objective if a runner announces it or none announces any, else the first
-    /// runner's, because runners count starts by their own objective.
+    /// Returns the configured objective if a runner announces it or none announces any, else the
+    /// first runner's, because runners count starts by their own objective.
     fn objective(&self, configured: Option<LatenessObjective>) -> Option<LatenessObjective> {
         let mut announced = self.counts.iter().map(|counts| counts.objective);
         let first = announced.clone().next();

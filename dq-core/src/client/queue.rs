@@ -105,16 +105,16 @@ impl QueueHandle {
         self.bulk(Change::Reschedule(due.into()), filter)
     }
 
-    /// Returns a job by key or id. [`last_with_key`](Self::last_with_key) finds dead and ended jobs by
-    /// key.
+    /// Returns a job by key or id. [`last_with_key`](Self::last_with_key) finds dead and ended jobs
+    /// by key.
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.client.stores.get(&job_ref(&self.queue, target)?).await
     }
 
     /// Returns the dead or ended job that had this key last.
     ///
-    /// It is too slow for request handlers: no store indexes these keys, so up to 5,000 of the latest
-    /// dead and ended jobs each are compared.
+    /// It is too slow for request handlers: no store indexes these keys, so up to 5,000 of the
+    /// latest dead and ended jobs each are compared.
     pub async fn last_with_key(&self, key: impl AsRef<str>) -> Result<Option<JobView>> {
         browse::last_with_key(&self.client, &self.queue, &JobKey::new(key.as_ref())?).await
     }
@@ -244,14 +244,14 @@ impl QueueHandle {
         Ok(self.operate(Operation::Pause { queue: &self.queue }).await? > 0)
     }
 
-    /// Resumes a paused queue, and opens one that a handler has throttled. Returns `false` if it was
-    /// neither.
+    /// Resumes a paused queue, and opens one that a handler has throttled. Returns `false` if it
+    /// was neither.
     pub async fn resume(&self) -> Result<bool> {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
-    /// Sets limits in place of all that runners declare, until you [remove](Self::remove_override) them: one
-    /// that `flow` leaves out is unlimited. Returns `false` if they are set already.
+    /// Sets limits in place of all that runners declare, until you [remove](Self::remove_override)
+    /// them: one that `flow` leaves out is unlimited. Returns `false` if they are set already.
     ///
     /// # Errors
     /// `InvalidInput` if a limit is 0.

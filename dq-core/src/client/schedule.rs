@@ -65,7 +65,8 @@ impl Schedule {
         self.with(|job| job.due = Due::At(due.into_timestamp()))
     }
 
-    /// Delays the job by up to `window`, by a hash of its id, so that many jobs do not start at once.
+    /// Delays the job by up to `window`, by a hash of its id, so that many jobs do not start at
+    /// once.
     ///
     /// Zero switches off the queue's `spread` setting for this job.
     pub fn spread(mut self, window: Duration) -> Self {
@@ -153,8 +154,8 @@ impl Schedule {
 
     /// Puts the job in a group of 1 to 128 bytes, such as a customer's.
     ///
-    /// A queue with `group_max_running = 2` runs at most two jobs of each group at once, in all processes
-    /// together. Later jobs of other groups start before those that wait for their group.
+    /// A queue with `group_max_running = 2` runs at most two jobs of each group at once, in all
+    /// processes together. Later jobs of other groups start before those that wait for their group.
     ///
     /// ```
     /// # use dq_core::Dq;
@@ -199,8 +200,9 @@ impl Schedule {
 
     /// Returns an SQL statement that schedules the job in your own transaction.
     ///
-    /// Execute it with your driver, with [`argument`](SqlStatement::argument) as its only parameter.
-    /// The job exists if and only if your transaction commits, and the commit wakes the runners.
+    /// Execute it with your driver, with [`argument`](SqlStatement::argument) as its only
+    /// parameter. The job exists if and only if your transaction commits, and the commit wakes the
+    /// runners.
     ///
     /// ```ignore
     /// let job = dq.schedule::<ORDER_TIMEOUT>(order).after(15.minutes()).key(order.id);

@@ -1,11 +1,11 @@
 //! Combines the main store and the drained stores.
 //!
-//! A *drained* store (`[[drain]]`) gets no new jobs; its jobs still run and can be changed. A call on
-//! several stores is a sequence of calls, each of which may fail.
+//! A *drained* store (`[[drain]]`) gets no new jobs; its jobs still run and can be changed. A call
+//! on several stores is a sequence of calls, each of which may fail.
 //!
 //! A new job in the main store replaces a drained store's job with its key: it is stored before the
-//! old one is cancelled, so an interrupted call may leave both, but never neither. A lookup reads the
-//! main store last, or it could miss a moving job.
+//! old one is cancelled, so an interrupted call may leave both, but never neither. A lookup reads
+//! the main store last, or it could miss a moving job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,7 +162,8 @@ impl Stores {
         self.main.schedule(jobs).await
     }
 
-    /// Finds the live or dead job with this id in the main store; `None` also if that cannot browse.
+    /// Finds the live or dead job with this id in the main store; `None` also if that cannot
+    /// browse.
     async fn find_stored(&self, job: &NewJob) -> Result<Option<Receipt>> {
         if !self.main.capabilities().browse {
             return Ok(None);
@@ -327,8 +328,8 @@ impl Stores {
         Ok(sums)
     }
 
-    /// Runs an operation on every store, except that drained ones without limits keep none. Returns the
-    /// total affected count.
+    /// Runs an operation on every store, except that drained ones without limits keep none. Returns
+    /// the total affected count.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
         let is_limit = matches!(operation, Operation::OverrideFlow { .. });

@@ -37,7 +37,8 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
 
     /// Opens an existing store, such as one being drained.
     ///
-    /// Override it if your `connect` creates missing stores, so that a misspelt setting is an error.
+    /// Override it if your `connect` creates missing stores, so that a misspelt setting is an
+    /// error.
     ///
     /// # Errors
     /// `Config` if the store does not exist; otherwise as [`Self::connect`].
@@ -47,8 +48,8 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
 
     /// Returns the SQL to create or update the store, and to grant `role` the rights to use it.
     ///
-    /// For people who run migrations with their own tools. Printing needs no connection, and running
-    /// the SQL again changes nothing.
+    /// For people who run migrations with their own tools. Printing needs no connection, and
+    /// running the SQL again changes nothing.
     ///
     /// # Errors
     /// `Unsupported` if the store is not kept in such a schema; `Config` for an invalid setting.
@@ -129,8 +130,8 @@ pub struct BackendRegistration {
 
 inventory::collect!(BackendRegistration);
 
-/// Registers a backend: its name (the value of `type`), settings type and URL schemes, and a function
-/// from [`ConnectUrl`] to boxed settings.
+/// Registers a backend: its name (the value of `type`), settings type and URL schemes, and a
+/// function from [`ConnectUrl`] to boxed settings.
 #[macro_export]
 macro_rules! register_backend {
     (
@@ -217,8 +218,8 @@ pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     Err(Error::new(ErrorKind::Config, what).remedy(missing_backend_remedy(url.scheme())))
 }
 
-/// Tells how to link the backend with this type or URL scheme: by a cargo feature of `dq`, or by its
-/// crate.
+/// Tells how to link the backend with this type or URL scheme: by a cargo feature of `dq`, or by
+/// its crate.
 fn missing_backend_remedy(name: &str) -> String {
     // Variants such as `redis+sentinel` use the same backend.
     let feature = match name.split('+').next() {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 use super::duration;
 use crate::model::HistoryLimit;
 
-/// The setting as written. A queue's history replaces `[defaults]` as a whole: unset fields come from
-/// [`HistoryLimit::default`].
+/// The setting as written. A queue's history replaces `[defaults]` as a whole: unset fields come
+/// from [`HistoryLimit::default`].
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Unparsed {

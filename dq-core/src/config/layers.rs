@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub(super) struct Layers {
     figment: Figment,
-    /// The lowest layer: a file or text, or else empty. Only its strings are interpolated, and errors
-    /// about missing keys name it.
+    /// The lowest layer: a file or text, or else empty. Only its strings are interpolated, and
+    /// errors about missing keys name it.
     base: Metadata,
     values: Value,
 }
@@ -95,8 +95,8 @@ impl Layers {
         error.operation("read the configuration")
     }
 
-    /// Finds a value's layer. A table or list from several layers belongs to the base if that is among
-    /// them, because a missing key is best added there.
+    /// Finds a value's layer. A table or list from several layers belongs to the base if that is
+    /// among them, because a missing key is best added there.
     fn layer_of(&self, value: &Value) -> Option<&Metadata> {
         let lowest = |mut values: &mut dyn Iterator<Item = &Value>| {
             let layers = (&mut values).filter_map(|value| self.layer_of(value));

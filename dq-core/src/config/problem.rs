@@ -113,8 +113,8 @@ pub(super) fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the refused text by `***`, unless it is a number. Text under four bytes, such as `a`, is
-/// replaced only in quotes, because it may be a part of other words.
+/// Replaces the refused text by `***`, unless it is a number. Text under four bytes, such as `a`,
+/// is replaced only in quotes, because it may be a part of other words.
 fn redact(message: String, refused: &Value) -> String {
     match refused {
         Value::Dict(_, dict) => dict.values().fold(message, redact),

@@ -40,37 +40,39 @@ pub struct QueueSettings {
     /// For jobs longer than 5 ms it also bounds the throughput: `concurrency` divided by the sum of
     /// run time and the store's latency for claim and settlement.
     pub concurrency: Option<usize>,
-    /// Which queues of a runner start jobs first while its slots are scarce: `"high"`, `"normal"` or
-    /// `"low"`. Default `"normal"`.
+    /// Which queues of a runner start jobs first while its slots are scarce: `"high"`, `"normal"`
+    /// or `"low"`. Default `"normal"`.
     ///
-    /// The order between levels is strict: a free slot goes to a queue of a lower level only if no job of
-    /// a higher one is due. Queues of one level take turns, and each starts its jobs by due time. A
-    /// backlog in a higher level can thus starve a lower one; give the lower queue a `reserve`. A running
-    /// job is never interrupted. While slots are scarce, a runner with different levels or a reserve claims
-    /// jobs for free slots only, so it runs fewer jobs under 5 ms each second.
+    /// The order between levels is strict: a free slot goes to a queue of a lower level only if no
+    /// job of a higher one is due. Queues of one level take turns, and each starts its jobs by due
+    /// time. A backlog in a higher level can thus starve a lower one; give the lower queue a
+    /// `reserve`. A running job is never interrupted. While slots are scarce, a runner with
+    /// different levels or a reserve claims jobs for free slots only, so it runs fewer jobs under 5
+    /// ms each second.
     pub priority: Option<Priority>,
     /// How many of a runner's slots only this queue may use, up to `concurrency`. Default: none.
     /// `"none"` and 0 remove a lower layer's.
     ///
-    /// The other slots are shared by all queues. The queue uses its reserve first, then shared slots, up
-    /// to its `concurrency`. A reserved slot stays idle while the queue has no due job. A runner starts
-    /// only if the reserves of its queues fit into its concurrency.
+    /// The other slots are shared by all queues. The queue uses its reserve first, then shared
+    /// slots, up to its `concurrency`. A reserved slot stays idle while the queue has no due job. A
+    /// runner starts only if the reserves of its queues fit into its concurrency.
     #[serde(deserialize_with = "queue_limit::number")]
     pub reserve: Option<QueueLimit<usize>>,
-    /// How many jobs of this queue run at once, in all processes together; at least 1. Default: no limit.
+    /// How many jobs of this queue run at once, in all processes together; at least 1. Default: no
+    /// limit.
     ///
-    /// The store counts leases: after a crash, a job's place is free when its lease ends. The runner that
-    /// has started last decides, unless an operator has set other limits.
+    /// The store counts leases: after a crash, a job's place is free when its lease ends. The
+    /// runner that has started last decides, unless an operator has set other limits.
     #[serde(deserialize_with = "queue_limit::number")]
     pub max_running: Option<QueueLimit<u32>>,
-    /// How many jobs of each [group](crate::Schedule::group) run at once, in all processes together; at
-    /// least 1. Default: no limit.
+    /// How many jobs of each [group](crate::Schedule::group) run at once, in all processes
+    /// together; at least 1. Default: no limit.
     ///
     /// Jobs of a full group wait, and later jobs of others start before them.
     #[serde(deserialize_with = "queue_limit::number")]
     pub group_max_running: Option<QueueLimit<u32>>,
-    /// How fast jobs of this queue start, in all processes together, such as `"100/1m"`. Default: no
-    /// limit.
+    /// How fast jobs of this queue start, in all processes together, such as `"100/1m"`. Default:
+    /// no limit.
     ///
     /// It counts claims. Like `max_running`, it holds for all runners.
     #[serde(deserialize_with = "queue_limit::text")]
@@ -90,8 +92,8 @@ pub struct QueueSettings {
     pub lease: Option<Duration>,
     /// Delays between attempts.
     pub backoff: BackoffSettings,
-    /// How many consecutive leases may expire before the job, perhaps the cause of crashes, is dead; at
-    /// least 1. Default 10.
+    /// How many consecutive leases may expire before the job, perhaps the cause of crashes, is
+    /// dead; at least 1. Default 10.
     pub max_losses: Option<u32>,
     /// The policy for jobs that start late. Default: they run.
     pub late: Option<LatePolicy>,
@@ -105,13 +107,14 @@ pub struct QueueSettings {
     /// How much a job may be delayed, so that many jobs due together do not start at once; see
     /// [`Schedule::spread`](crate::Schedule::spread). Default: not at all.
     ///
-    /// Jobs without a due time are not spread. Set it in the configuration, where the producer reads it.
+    /// Jobs without a due time are not spread. Set it in the configuration, where the producer
+    /// reads it.
     #[serde(with = "duration::option")]
     pub spread: Option<Duration>,
     /// How many ended jobs the store remembers; `0` for none.
     ///
-    /// Default none; in RabbitMQ, 1,000 for a day. Set it in the configuration, which is read when the
-    /// store opens.
+    /// Default none; in RabbitMQ, 1,000 for a day. Set it in the configuration, which is read when
+    /// the store opens.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryLimit>,
     /// The queue's built-in handler, set only by a configuration.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, de};
 ///
 /// In a configuration file, a numeric password needs quotes only if a number would lose characters,
 /// as in `1.50`. In an environment variable for a store, a server or headers, it needs none;
-/// elsewhere `007` becomes `7`. Always quote a password that begins or ends with a quote or a space,
-/// or reads as a list or table, such as `[x]`.
+/// elsewhere `007` becomes `7`. Always quote a password that begins or ends with a quote or a
+/// space, or reads as a list or table, such as `[x]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

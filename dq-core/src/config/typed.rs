@@ -73,8 +73,8 @@ impl TypedSettings {
 
 /// Returns the types that all linked crates register, by name.
 ///
-/// `category` is a word for messages, such as `forward`. `name_of` returns a registration's name and
-/// source location.
+/// `category` is a word for messages, such as `forward`. `name_of` returns a registration's name
+/// and source location.
 pub(super) fn registered<R>(
     category: &str,
     all: impl IntoIterator<Item = &'static R>,

@@ -73,8 +73,8 @@ impl ConnectUrl {
 
     /// Parses the `url` field in a backend's settings.
     ///
-    /// The URL may have only `address_options`; `settings` are fields beside `url`. Errors omit other
-    /// option names, which may be part of a password with a `?`.
+    /// The URL may have only `address_options`; `settings` are fields beside `url`. Errors omit
+    /// other option names, which may be part of a password with a `?`.
     ///
     /// # Errors
     /// `Config` if the URL is malformed or has an option outside the address.
@@ -123,8 +123,8 @@ impl ConnectUrl {
     /// Deserializes `fields`, which contain this URL's options.
     ///
     /// # Errors
-    /// `Config` with the invalid option and the expected kind of value, but not the value, which may
-    /// be part of a password.
+    /// `Config` with the invalid option and the expected kind of value, but not the value, which
+    /// may be part of a password.
     pub fn deserialize<T: DeserializeOwned>(&self, fields: Value) -> Result<T> {
         let fields =
             figment::value::Value::serialize(fields).unwrap_or_else(|_| Dict::new().into());
@@ -161,8 +161,8 @@ impl ConnectUrl {
         Err(Error::new(ErrorKind::Config, what).operation("connect"))
     }
 
-    /// Returns whether an option name cannot be part of a secret. A password with a `?` is followed by
-    /// an `@`; an option value with an `&` comes before the name.
+    /// Returns whether an option name cannot be part of a secret. A password with a `?` is followed
+    /// by an `@`; an option value with an `&` comes before the name.
     fn is_safe_to_show(&self, index: usize) -> bool {
         let (name, _) = &self.options[index];
         let is_word_char =

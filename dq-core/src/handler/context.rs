@@ -144,7 +144,8 @@ impl JobContext {
         self.inner.leased.token
     }
 
-    /// Returns an SQL statement that ends the job in your own transaction, as [`Outcome::Done`] does.
+    /// Returns an SQL statement that ends the job in your own transaction, as [`Outcome::Done`]
+    /// does.
     ///
     /// Your changes and the job's end are then committed together: the changes happen exactly once.
     /// If the lease is lost, the statement fails, and so does your transaction. Return

@@ -45,8 +45,8 @@ impl Outcome {
         Self::Snooze(due.into())
     }
 
-    /// Returns [`Self::Throttle`]: no job of the queue starts for this time, for example because a service
-    /// says that there were too many calls.
+    /// Returns [`Self::Throttle`]: no job of the queue starts for this time, for example because a
+    /// service says that there were too many calls.
     ///
     /// The store must have [`Capabilities::flow`](crate::Capabilities::flow); else the run fails.
     pub fn throttle(due: impl IntoDue) -> Self {

@@ -12,8 +12,8 @@ impl<R: Stored> Machine<R> {
     /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease), for
     /// replicas that only log entries may change.
     ///
-    /// By default they also expire by the time given to [most calls](Self::expire_leases), which must
-    /// come from one clock.
+    /// By default they also expire by the time given to [most calls](Self::expire_leases), which
+    /// must come from one clock.
     pub fn with_explicit_lease_ends(mut self) -> Self {
         self.table.explicit_lease_ends = true;
         self
@@ -132,8 +132,8 @@ impl<R: Stored> Machine<R> {
         self.table.find_id(id).map(|slot| &self.table.records[slot].job)
     }
 
-    /// Returns a queue's waiting jobs due after `after` and by `until` with their stored data, earliest
-    /// first; none while the queue is paused. Does not expire leases.
+    /// Returns a queue's waiting jobs due after `after` and by `until` with their stored data,
+    /// earliest first; none while the queue is paused. Does not expire leases.
     pub fn waiting(
         &mut self,
         queue: &QueueName,

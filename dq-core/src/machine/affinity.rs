@@ -27,11 +27,11 @@ pub struct Affinity<P> {
 impl<P: Fn(&Job) -> bool> Affinity<P> {
     /// Selects a queue's oldest jobs that the claimer can lease, at most `max`.
     ///
-    /// Also returns when the next job is due or its reservation ends, in Unix milliseconds; `None` if no
-    /// other job waits. A preferred job can be leased `claim_ahead` before that.
+    /// Also returns when the next job is due or its reservation ends, in Unix milliseconds; `None`
+    /// if no other job waits. A preferred job can be leased `claim_ahead` before that.
     ///
-    /// Selects future jobs only if no due job can be leased, and then only jobs with the earliest due
-    /// time, so that none waits for another job in its queue.
+    /// Selects future jobs only if no due job can be leased, and then only jobs with the earliest
+    /// due time, so that none waits for another job in its queue.
     pub(super) fn select<R: Stored>(
         &self,
         table: &mut JobTable<R>,

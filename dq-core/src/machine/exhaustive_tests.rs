@@ -1,5 +1,5 @@
-//! All states of a small world with limits: calls in every order lead to no state that breaks a rule, and
-//! the search finds machines that do.
+//! All states of a small world with limits: calls in every order lead to no state that breaks a
+//! rule, and the search finds machines that do.
 //!
 //! Leases end by calls, so no time passes. Hints and the claimers' line are not part of a state.
 
@@ -144,8 +144,8 @@ fn on_machine(state: MachineSnapshot, call: Call) -> MachineSnapshot {
     after
 }
 
-/// Checks the counts that the machine keeps: a snapshot does not have them, so the next call begins with
-/// new ones.
+/// Checks the counts that the machine keeps: a snapshot does not have them, so the next call begins
+/// with new ones.
 fn check_groups(machine: &Machine, state: &MachineSnapshot) {
     let groups = machine.table.queues[0].groups.as_ref();
     for name in ["a", "b"] {

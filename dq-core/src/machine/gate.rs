@@ -30,7 +30,8 @@ pub enum Room {
 }
 
 impl Room {
-    /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes room.
+    /// Returns when a waiting job that is due at `due` may start; `None` if only an ended run makes
+    /// room.
     pub fn opens_at(self, due: Timestamp, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Jobs(_) => Some(due),
@@ -83,10 +84,10 @@ impl Gate {
         }
     }
 
-    /// Returns how many jobs a claim gets that wants `max`, of which `starting` would start at once, if
-    /// `room` may start. The others wait in the runner, where they count as running: so they come only
-    /// if half of the room stays free, and [half of their group's limit](Self::group_stays_half_free).
-    /// Builds that share a log must agree on both.
+    /// Returns how many jobs a claim gets that wants `max`, of which `starting` would start at
+    /// once, if `room` may start. The others wait in the runner, where they count as running: so
+    /// they come only if half of the room stays free, and [half of their group's
+    /// limit](Self::group_stays_half_free). Builds that share a log must agree on both.
     pub fn allowed(&self, room: usize, max: usize, starting: usize) -> usize {
         if room / 2 >= max { max } else { room.min(max).min(starting) }
     }
@@ -109,8 +110,8 @@ impl Gate {
         }
     }
 
-    /// Returns when the claimer at this position of the line should claim: the first one when the gate
-    /// opens, each following one an interval later.
+    /// Returns when the claimer at this position of the line should claim: the first one when the
+    /// gate opens, each following one an interval later.
     pub(super) fn turn(&self, position: usize, opens_at: Timestamp) -> Timestamp {
         let interval = self.flow().rate.map_or(Duration::ZERO, |rate| rate.interval());
         opens_at + interval.saturating_mul(u32::try_from(position).unwrap_or(u32::MAX))

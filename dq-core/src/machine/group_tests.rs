@@ -147,8 +147,8 @@ impl Walk {
         }
     }
 
-    /// Returns the earliest ready jobs whose groups are not full, up to the first one that would wait in a
-    /// runner and fill more than half of its group's limit.
+    /// Returns the earliest ready jobs whose groups are not full, up to the first one that would
+    /// wait in a runner and fill more than half of its group's limit.
     fn search(&mut self, max: usize, starting: usize) -> Vec<JobId> {
         let mut running: HashMap<String, u32> = HashMap::new();
         for view in self.browse(JobState::Running) {

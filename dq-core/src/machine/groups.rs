@@ -1,20 +1,20 @@
 //! A queue's groups: how many jobs of each run, and which wait for room.
 //!
-//! A claim that meets a due job of a full group *parks* it: the job moves from the index of waiting jobs to
-//! its group's line, so that later claims do not meet it again. When a job of the group has run, or leaves
-//! the index, the line's first job returns to its old place there.
+//! A claim that meets a due job of a full group *parks* it: the job moves from the index of waiting
+//! jobs to its group's line, so that later claims do not meet it again. When a job of the group has
+//! run, or leaves the index, the line's first job returns to its old place there.
 //!
-//! So each parked job is later than as many of its group's indexed jobs as may still start, and a claim
-//! takes the same jobs as if it had searched all, up to [`MAX_PARKED`]. That does not hold for claims with preferences, which
-//! pass over jobs: so replicas must agree on who is parked.
+//! So each parked job is later than as many of its group's indexed jobs as may still start, and a
+//! claim takes the same jobs as if it had searched all, up to [`MAX_PARKED`]. That does not hold
+//! for claims with preferences, which pass over jobs: so replicas must agree on who is parked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
 
 use super::index::{DueIndex, TimeEntry};
 
-/// After so many parked jobs a claim leaves the rest to the next one. Builds that share a log must agree on
-/// it.
+/// After so many parked jobs a claim leaves the rest to the next one. Builds that share a log must
+/// agree on it.
 pub(super) const MAX_PARKED: usize = 1_000;
 
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use super::meter::{Meter, Sizes};
 use crate::backend::{BrowseParams, Cursor, Order, Receipt};
 use crate::model::{HistoryLimit, HistoryLimits, JobId, JobView, QueueName, Timestamp};
 
-/// Maximum jobs, and pins, that one call drops by age. A call adds fewer, so the backlog shrinks, yet
-/// a million of one age block no other call. Builds that share a log must agree on it.
+/// Maximum jobs, and pins, that one call drops by age. A call adds fewer, so the backlog shrinks,
+/// yet a million of one age block no other call. Builds that share a log must agree on it.
 const MAX_DROPPED: usize = 16;
 
 /// An ended job's position in its queue's history: its end in Unix milliseconds, and its sequence
@@ -78,8 +78,8 @@ impl History {
         jobs.truncate(limit, now, MAX_DROPPED, &mut self.meter);
     }
 
-    /// Adds an ended job under its old sequence number. Drops nothing, because in another order than
-    /// before, the limits could drop other jobs.
+    /// Adds an ended job under its old sequence number. Drops nothing, because in another order
+    /// than before, the limits could drop other jobs.
     pub(super) fn restore(&mut self, seq: u64, view: JobView) {
         let Some(at) = view.ended.as_ref().map(|ended| ended.at.as_millis()) else { return };
         let jobs = self.queues.entry(view.job.queue.clone()).or_default();

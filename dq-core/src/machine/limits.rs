@@ -9,9 +9,9 @@ use super::state_machine::{Machine, MachineHint};
 use crate::model::Timestamp;
 
 impl<R: Stored> Machine<R> {
-    /// Counts started jobs in a queue with a gate. Returns when the claimer should claim again, except
-    /// for the end of a lease, if the next waiting job is due at `next`. A claimer that wants more jobs and
-    /// finds no room for a due one, in the queue or its group, joins the line.
+    /// Counts started jobs in a queue with a gate. Returns when the claimer should claim again,
+    /// except for the end of a lease, if the next waiting job is due at `next`. A claimer that
+    /// wants more jobs and finds no room for a due one, in the queue or its group, joins the line.
     pub(super) fn pass_gate(
         &mut self,
         queue: usize,
@@ -42,15 +42,16 @@ impl<R: Stored> Machine<R> {
                 next.filter(|next| *next > now)
             }
             Room::Until(opens_at) => {
-                // Outside the line, a claimer has no due job or no slot: it looks when the gate opens.
+                // Outside the line, a claimer has no due job or no slot: it looks when the gate
+                // opens.
                 let position = line.join_or_renew(claimer, may_join, now).unwrap_or_default();
                 next.map(|next| next.max(gate.turn(position, opens_at)))
             }
         }
     }
 
-    /// If a lease has ended in a full queue, or in a group with parked jobs, wakes the claimer that has
-    /// waited longest, or all.
+    /// If a lease has ended in a full queue, or in a group with parked jobs, wakes the claimer that
+    /// has waited longest, or all.
     pub(super) fn offer_room(&mut self, queue: usize, group_had_line: bool, now: Timestamp) {
         let record = &mut self.table.queues[queue];
         let running = record.leased.len();

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::model::Timestamp;
 
-/// A claimer that has not been seen for this long has ended: the longest sweep interval is a minute.
+/// A claimer that has not been seen for this long has ended: the longest sweep interval is a
+/// minute.
 const MAX_AGE: Duration = Duration::from_secs(65);
 
-/// Claimers that found due jobs and no room, longest first, and when each was last seen. Room wakes only
-/// the first one. If that has ended, or no slot, the next sweep of another finds the room.
+/// Claimers that found due jobs and no room, longest first, and when each was last seen. Room wakes
+/// only the first one. If that has ended, or no slot, the next sweep of another finds the room.
 #[derive(Debug, Default)]
 pub(super) struct Line(VecDeque<(Arc<str>, Timestamp)>);
 
@@ -33,8 +34,8 @@ impl Line {
         })
     }
 
-    /// Takes out a claimer that has got jobs. With `missed_turns`, those before it leave too: they did not
-    /// come at their turns, and may have ended.
+    /// Takes out a claimer that has got jobs. With `missed_turns`, those before it leave too: they
+    /// did not come at their turns, and may have ended.
     pub(super) fn leave(&mut self, claimer: &Arc<str>, missed_turns: bool) {
         if let Some(position) = self.0.iter().position(|(name, _)| name == claimer) {
             let first = if missed_turns { 0 } else { position };

@@ -8,9 +8,9 @@
 //! identifies a job's record in an arena, a *queue number* a queue in a vector. *Replicas* are
 //! machines that apply the same log.
 //!
-//! Read `state_machine.rs` first: it has the rules. `table.rs` and `queue.rs` have the jobs and their
-//! indexes, `history.rs` the ended jobs. `limits.rs` and `gate.rs` limit queues, and `groups.rs` limits
-//! groups. `affinity.rs` has claims with preferences.
+//! Read `state_machine.rs` first: it has the rules. `table.rs` and `queue.rs` have the jobs and
+//! their indexes, `history.rs` the ended jobs. `limits.rs` and `gate.rs` limit queues, and
+//! `groups.rs` limits groups. `affinity.rs` has claims with preferences.
 
 mod access;
 mod affinity;

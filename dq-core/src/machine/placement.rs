@@ -32,8 +32,8 @@ pub struct JobNotes {
     pub remember: Duration,
 }
 
-/// A job's place. Unlike its [`JobState`](crate::JobState), it does not depend on the time: a waiting
-/// job is scheduled or ready.
+/// A job's place. Unlike its [`JobState`](crate::JobState), it does not depend on the time: a
+/// waiting job is scheduled or ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobPlacement {
     /// The job waits for its due time or for a claim.

@@ -131,8 +131,8 @@ impl QueueRecord {
         &mut self.limited.get_or_insert_default().gate
     }
 
-    /// Changes limits; returns how many have changed, 0 or 1. Only a change that sets a limit creates a
-    /// gate.
+    /// Changes limits; returns how many have changed, 0 or 1. Only a change that sets a limit
+    /// creates a gate.
     pub(super) fn change_gate(
         &mut self,
         sets_limit: bool,

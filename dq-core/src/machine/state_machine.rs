@@ -79,7 +79,8 @@ impl<R: Stored> Machine<R> {
         let first = self.table.queues[queue].waiting.first();
         let scheduled = self.store_or_keep(new, stored, now);
         let is_first = first.is_none_or(|first| scheduled.due().as_millis() < first.at);
-        // A due job behind its group's line wakes nobody, and must not hide later jobs from listeners.
+        // A due job behind its group's line wakes nobody, and must not hide later jobs from
+        // listeners.
         if scheduled.is_stored() && !self.table.park_behind_line(scheduled.id(), now) && is_first {
             self.hint(queue, scheduled.due());
         }
@@ -214,8 +215,8 @@ impl<R: Stored> Machine<R> {
 
     /// Claims jobs by [`Affinity`].
     ///
-    /// [`Claimed::next_due`] includes the ends of reservations. A job claimed ahead has a lease from its
-    /// due time, and [`Claimed::now`] is then the latest of these due times.
+    /// [`Claimed::next_due`] includes the ends of reservations. A job claimed ahead has a lease
+    /// from its due time, and [`Claimed::now`] is then the latest of these due times.
     pub fn claim_preferring<P: Fn(&Job) -> bool>(
         &mut self,
         params: ClaimParams<'_>,
@@ -250,9 +251,9 @@ impl<R: Stored> Machine<R> {
 
     /// Claims the jobs that `take` selects.
     ///
-    /// `take(table, queue, quota)` removes at most `quota.max` jobs from the queue's index of waiting jobs.
-    /// It returns their slots, and from when more can be taken, in Unix milliseconds; `None` if no
-    /// other job waits.
+    /// `take(table, queue, quota)` removes at most `quota.max` jobs from the queue's index of
+    /// waiting jobs. It returns their slots, and from when more can be taken, in Unix milliseconds;
+    /// `None` if no other job waits.
     fn claim_selected(
         &mut self,
         params: ClaimParams<'_>,

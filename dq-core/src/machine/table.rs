@@ -146,8 +146,8 @@ impl<R: Stored> JobTable<R> {
 
 /// Changes; each leaves all indexes consistent.
 impl<R: Stored> JobTable<R> {
-    /// Returns when a queue's first lease expires by time, in Unix milliseconds; `None` also if only
-    /// explicit calls end leases.
+    /// Returns when a queue's first lease expires by time, in Unix milliseconds; `None` also if
+    /// only explicit calls end leases.
     pub(super) fn first_lease_end(&self, queue: usize) -> Option<i64> {
         let first = self.queues[queue].leased.first().filter(|_| !self.explicit_lease_ends);
         first.map(|entry| entry.at)
@@ -262,9 +262,9 @@ impl<R: Stored> JobTable<R> {
         taken
     }
 
-    /// Counts a job that was taken out of the index of waiting jobs in its group, or parks it if the group
-    /// is full. One that would wait in a runner returns to the index if its group would then use more than
-    /// half of its limit.
+    /// Counts a job that was taken out of the index of waiting jobs in its group, or parks it if
+    /// the group is full. One that would wait in a runner returns to the index if its group would
+    /// then use more than half of its limit.
     pub(super) fn admit(&mut self, entry: TimeEntry, would_wait: bool) -> Admission {
         let record = &self.records[entry.slot];
         let Some(group) = record.job.group() else { return Admission::Admitted };
@@ -305,7 +305,8 @@ impl<R: Stored> JobTable<R> {
         }
     }
 
-    /// Parks a due job that is later than a parked one of its group. Returns `false` for other jobs.
+    /// Parks a due job that is later than a parked one of its group. Returns `false` for other
+    /// jobs.
     pub(super) fn park_behind_line(&mut self, id: JobId, now: Timestamp) -> bool {
         let Some(slot) = self.find_id(id) else { return false };
         let JobRecord { job, seq, queue, .. } = &self.records[slot];
@@ -447,8 +448,8 @@ impl<R: Stored> JobTable<R> {
         }
     }
 
-    /// Removes a live job's key from the index. A dead job's key, if indexed, leads to another slot and
-    /// stays.
+    /// Removes a live job's key from the index. A dead job's key, if indexed, leads to another slot
+    /// and stays.
     fn unindex_key(&mut self, slot: Slot) {
         let JobRecord { job, queue, .. } = &self.records[slot];
         if let Some(key) = &job.key {

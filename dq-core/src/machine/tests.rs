@@ -149,8 +149,8 @@ fn a_rate_is_used_beside_claimers_that_have_ended() {
     assert!(started >= 25, "{started} of 30");
 }
 
-/// Schedules jobs, each pinned for a second after its end, and purges them. Returns the machine, the
-/// jobs and the numbers of jobs that each call removed.
+/// Schedules jobs, each pinned for a second after its end, and purges them. Returns the machine,
+/// the jobs and the numbers of jobs that each call removed.
 fn purged(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>, Vec<u64>) {
     let mut machine = Machine::new(HistoryLimits::all(history));
     let jobs = (0..jobs).map(|number| {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Exponential backoff with jitter.
 ///
-/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, lengthened or shortened by a
-/// random share of up to `jitter`, at most `max`.
+/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, lengthened or shortened by
+/// a random share of up to `jitter`, at most `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// Delay before the second attempt; 1 s by default.

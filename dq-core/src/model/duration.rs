@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Formats the two largest units that are not zero, such as `2d 4h`, `3m 20s` or `15ms`; for measured
-/// times.
+/// Formats the two largest units that are not zero, such as `2d 4h`, `3m 20s` or `15ms`; for
+/// measured times.
 ///
 /// Below ten seconds it has tenths, such as `1.5s`; less than a millisecond is `0ms`. Smaller units
 /// are lost.
@@ -29,8 +29,8 @@ pub fn format_duration_in(duration: Duration, units: [&str; 5]) -> String {
     }
 }
 
-/// Formats all units that are not zero, such as `1d 2h 30m 1ms`; for settings and limits, and for texts
-/// that are read back.
+/// Formats all units that are not zero, such as `1d 2h 30m 1ms`; for settings and limits, and for
+/// texts that are read back.
 #[must_use]
 pub fn format_exact_duration(duration: Duration) -> String {
     if duration.is_zero() {

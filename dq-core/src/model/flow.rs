@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 
 const MICROS_PER_MILLI: i64 = 1_000;
 
-/// How many of a queue's jobs run at once, in all and of each group, and how fast they start, in all processes together. Without a
-/// value there is no limit.
+/// How many of a queue's jobs run at once, in all and of each group, and how fast they start, in
+/// all processes together. Without a value there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -21,8 +21,8 @@ pub struct Flow {
     /// Maximum number of running jobs; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
-    /// Maximum number of running jobs of each [group](crate::NewJob::group); at least 1. Jobs of full
-    /// groups wait, and later jobs start before them.
+    /// Maximum number of running jobs of each [group](crate::NewJob::group); at least 1. Jobs of
+    /// full groups wait, and later jobs start before them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_max_running: Option<u32>,
     /// How fast jobs start.
@@ -94,8 +94,8 @@ impl fmt::Display for Flow {
 
 /// How fast jobs start: so many in a time, evenly spread, after an idle time up to `burst` at once.
 ///
-/// In settings it is a string such as `"100/1m"` or `"10/1s burst 20"`. In any span of that time, at most
-/// jobs + burst − 1 start. Without `burst`, as many as 50 ms allow, at least 1.
+/// In settings it is a string such as `"100/1m"` or `"10/1s burst 20"`. In any span of that time,
+/// at most jobs + burst − 1 start. Without `burst`, as many as 50 ms allow, at least 1.
 ///
 /// ```
 /// let rate: dq_core::Rate = "10/1s burst 20".parse()?;
@@ -125,8 +125,8 @@ impl Rate {
     /// Creates a rate with the default burst.
     ///
     /// # Errors
-    /// `InvalidInput` if `jobs` is 0, `per` is not between 1 ms and 1 day, or that is more than one job in
-    /// 100 µs.
+    /// `InvalidInput` if `jobs` is 0, `per` is not between 1 ms and 1 day, or that is more than one
+    /// job in 100 µs.
     pub fn new(jobs: u32, per: Duration) -> Result<Self> {
         let invalid = |problem: &str| {
             Error::invalid(format!("the rate of {jobs} jobs in {per:?} {problem}"))
@@ -194,8 +194,8 @@ impl Rate {
     }
 }
 
-/// What a rate has used: the time until which its jobs would start one by one, in Unix microseconds (the
-/// *theoretical arrival time* of the generic cell rate algorithm). 0 if nothing.
+/// What a rate has used: the time until which its jobs would start one by one, in Unix microseconds
+/// (the *theoretical arrival time* of the generic cell rate algorithm). 0 if nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct RateState(pub i64);
 
@@ -367,8 +367,8 @@ mod tests {
         assert!(error.contains("pause it"), "{error}");
     }
 
-    /// Starts as many jobs as it may at random times: no span of the rate's time has more than jobs +
-    /// burst − 1.
+    /// Starts as many jobs as it may at random times: no span of the rate's time has more than jobs
+    /// + burst − 1.
     #[test]
     fn no_span_has_more_starts_than_the_rate() {
         let entropy = Entropy::seeded(0);

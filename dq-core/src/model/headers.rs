@@ -83,8 +83,8 @@ impl Headers {
     /// Checks the names, the group, and the total size against `max_bytes`.
     ///
     /// # Errors
-    /// `InvalidInput` if a name breaks the key rules, the group is empty, too long or contains a control
-    /// character, or the headers are too large.
+    /// `InvalidInput` if a name breaks the key rules, the group is empty, too long or contains a
+    /// control character, or the headers are too large.
     pub fn validate(&self, max_bytes: usize) -> Result<()> {
         for name in self.0.keys() {
             check_name("header name", name, JobKey::MAX_BYTES)?;

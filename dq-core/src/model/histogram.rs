@@ -18,7 +18,8 @@ pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// A non-empty bucket of a [`Histogram`]. The last one has no end; its durations are its lower bound.
+/// A non-empty bucket of a [`Histogram`]. The last one has no end; its durations are its lower
+/// bound.
 pub(crate) struct Bucket {
     pub(crate) middle: Duration,
     longest: Duration,

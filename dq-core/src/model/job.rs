@@ -17,11 +17,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A job id: 16 bytes, written as a UUID.
 ///
-/// Generated ids have version 7 and ascend in time; derived ids, such as an occurrence's, version 5;
-/// moved late jobs, version 8. Java clients use arbitrary bytes.
+/// Generated ids have version 7 and ascend in time; derived ids, such as an occurrence's, version
+/// 5; moved late jobs, version 8. Java clients use arbitrary bytes.
 ///
-/// Scheduling a stored id changes nothing, so you can repeat a call after losing its result. If the job
-/// ended in between, it runs again, unless its id is [pinned](NewJob::remember) or in the history.
+/// Scheduling a stored id changes nothing, so you can repeat a call after losing its result. If the
+/// job ended in between, it runs again, unless its id is [pinned](NewJob::remember) or in the
+/// history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(Uuid);
@@ -139,8 +140,8 @@ impl NewJob {
 
     /// Puts the job in a group, such as a customer's.
     ///
-    /// A queue with [`group_max_running`](super::Flow::group_max_running) runs at most that many jobs of
-    /// a group at once.
+    /// A queue with [`group_max_running`](super::Flow::group_max_running) runs at most that many
+    /// jobs of a group at once.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.headers.insert(Headers::GROUP, group);
         self

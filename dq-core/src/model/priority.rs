@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A queue's level in a runner; see [`QueueSettings::priority`](crate::config::QueueSettings::priority).
+/// A queue's level in a runner; see
+/// [`QueueSettings::priority`](crate::config::QueueSettings::priority).
 ///
 /// In settings: `"high"`, `"normal"` or `"low"`. The levels are ordered by who starts first.
 #[derive(

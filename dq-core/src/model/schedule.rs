@@ -66,8 +66,8 @@ pub struct ScheduleSpec {
     /// How late an occurrence may be scheduled; without it, at any time.
     #[serde(default, with = "stored_duration", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// Maximum delay. The name determines the actual delay of all occurrences, so that schedules with
-    /// the same times do not start at once.
+    /// Maximum delay. The name determines the actual delay of all occurrences, so that schedules
+    /// with the same times do not start at once.
     #[serde(default, with = "stored_duration", skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Duration>,
 }
@@ -245,7 +245,8 @@ impl FromStr for Overlap {
     }
 }
 
-/// Times in the store: `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in milliseconds.
+/// Times in the store: `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in
+/// milliseconds.
 mod stored_times {
     use super::compiled::compiled;
     use super::{Deserialize, Deserializer, Duration, Interval, Serialize, Serializer, Times, de};
@@ -287,7 +288,8 @@ mod stored_times {
     }
 }
 
-/// Caches compiled expressions: a compilation takes 50 µs, and a schedule is read at each occurrence.
+/// Caches compiled expressions: a compilation takes 50 µs, and a schedule is read at each
+/// occurrence.
 mod compiled {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};

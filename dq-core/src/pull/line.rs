@@ -104,7 +104,8 @@ pub struct Pulled {
 pub struct PulledJob {
     /// The job.
     pub leased: LeasedJob,
-    /// The lease, for [`renew`](super::PullServer::renew) and [`settle`](super::PullServer::settle).
+    /// The lease, for [`renew`](super::PullServer::renew) and
+    /// [`settle`](super::PullServer::settle).
     pub lease: PullLease,
     /// How many attempts the job has.
     pub max_attempts: u32,

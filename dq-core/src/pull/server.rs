@@ -120,11 +120,12 @@ impl PullServer {
     /// Workers take turns: of several that wait, each gets as many, and who has waited longest
     /// comes first.
     ///
-    /// **Cancellation safety:** the jobs that this call would have returned are handed back at once.
+    /// **Cancellation safety:** the jobs that this call would have returned are handed back at
+    /// once.
     ///
     /// # Errors
-    /// `InvalidInput`; `Closed` after [`stop`](Self::stop); the last claim's error if the store cannot
-    /// be reached.
+    /// `InvalidInput`; `Closed` after [`stop`](Self::stop); the last claim's error if the store
+    /// cannot be reached.
     pub async fn claim(&self, request: &PullRequest) -> Result<Pulled> {
         let wish = self.wish(request).map_err(|error| error.operation("claim"))?;
         start_claims(&self.remote, &self.line).await;
@@ -206,8 +207,8 @@ impl PullServer {
 
     /// Settles leases by their runs' outcomes. A bad outcome has an error of its own.
     ///
-    /// A call may be repeated: an outcome that has taken effect is settled, unless the store no longer
-    /// shows it.
+    /// A call may be repeated: an outcome that has taken effect is settled, unless the store no
+    /// longer shows it.
     ///
     /// # Errors
     /// `Unavailable`, `OutcomeUnknown` or `Closed`: some leases may be settled.

@@ -31,8 +31,8 @@ impl RunnerBuilder {
     /// - `MissingState`: a handler requires a `State<T>` that you did not add;
     /// - `Config`: a setting is out of range, or a configured forward or ingress cannot be used;
     /// - `Unsupported`: a schedule is declared and the store cannot keep schedules, a handler has
-    ///   an escalation and the store does not support steps, a queue has a limit and the store keeps
-    ///   none, or an ingress is configured and the store cannot pin ids;
+    ///   an escalation and the store does not support steps, a queue has a limit and the store
+    ///   keeps none, or an ingress is configured and the store cannot pin ids;
     /// - `InvalidInput`: a code is reserved or not a valid queue name, or a declared schedule is
     ///   invalid.
     pub fn build(self) -> Result<Runner> {
@@ -247,7 +247,8 @@ fn queue_slots(served: &ServedQueue) -> QueueSlots {
     }
 }
 
-/// Combines a queue's settings: the builder's override the configuration's, and those the handler's.
+/// Combines a queue's settings: the builder's override the configuration's, and those the
+/// handler's.
 fn served_queue(
     handler: &Arc<Handler>,
     builder_settings: &[(QueueName, QueueSettings)],

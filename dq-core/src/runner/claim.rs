@@ -196,8 +196,8 @@ async fn claim_and_start(
     timer.saturated = reservation.saturated;
     timer.last_claim_empty = is_empty;
     if reservation.scope != Scope::Shared && !reservation.own_full {
-        // A job due but not returned is either withheld or needs a shared slot. As the next job for an
-        // own slot it would trigger claims in a busy loop.
+        // A job due but not returned is either withheld or needs a shared slot. As the next job for
+        // an own slot it would trigger claims in a busy loop.
         let is_known = next_due.is_none_or(|due| due > now || !is_empty);
         let only_reserves = reservation.scope == Scope::Own && reservation.reserve_free;
         let look_again = only_reserves.then(|| now + HINT_INTERVAL);

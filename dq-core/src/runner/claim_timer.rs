@@ -9,13 +9,15 @@ use crate::model::Timestamp;
 
 /// Delay after a claim that returns no job although one is due. It doubles with each further one.
 const MIN_WITHHELD_DELAY: Duration = Duration::from_millis(1);
-/// This delay is logged once. Shorter delays are normal: another runner may claim the job at the same moment.
+/// This delay is logged once. Shorter delays are normal: another runner may claim the job at the
+/// same moment.
 const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
 /// Maximum time between two claims for own slots while the shared slots are scarce.
 const OWN_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time from a claim for own slots to one triggered only by a hint, unless a reserve has a free
-/// slot. Hints name no queue: while the shared slots are scarce, every application job could trigger one.
+/// Minimum time from a claim for own slots to one triggered only by a hint, unless a reserve has a
+/// free slot. Hints name no queue: while the shared slots are scarce, every application job could
+/// trigger one.
 pub(super) const HINT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// When one claim loop claims next.

@@ -75,8 +75,8 @@ pub enum Event<'a> {
     LatenessMissed(&'a LatenessStatus),
     /// A queue meets its lateness objective again.
     LatenessRecovered(&'a LatenessStatus),
-    /// Another process has declared other limits for a queue later, and they count for all. Sent once
-    /// for each change, up to ten minutes later.
+    /// Another process has declared other limits for a queue later, and they count for all. Sent
+    /// once for each change, up to ten minutes later.
     LimitsReplaced {
         /// The queue.
         queue: &'a QueueName,

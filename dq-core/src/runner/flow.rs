@@ -11,7 +11,8 @@ use crate::backend::{Backend, Checked, Operation, QueueStats};
 use crate::error::{Error, Result};
 use crate::model::{Flow, QueueName};
 
-/// Declares all queues' limits, also that there are none: the declaration of an older build may have some.
+/// Declares all queues' limits, also that there are none: the declaration of an older build may
+/// have some.
 pub(super) async fn declare(runner: &RunnerShared, store: &Checked) -> Result<()> {
     let capabilities = store.capabilities();
     if runner.queues.iter().any(|served| !capabilities.keeps(&served.policy.flow)) {

@@ -1,4 +1,5 @@
-//! Logs store findings, queues with due jobs but no handler, and limits that another process has replaced.
+//! Logs store findings, queues with due jobs but no handler, and limits that another process has
+//! replaced.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;

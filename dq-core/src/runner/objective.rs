@@ -45,7 +45,8 @@ pub(super) fn record_start(context: &StoreContext, flow: &Flow, job: &Job, start
     window.record(now, Some(late_start));
 }
 
-/// Returns whether the store held back jobs, so that a job that starts a moment later was late by it.
+/// Returns whether the store held back jobs, so that a job that starts a moment later was late by
+/// it.
 fn is_of_store(cause: LatenessCause) -> bool {
     use LatenessCause::{GroupFull, MaxRunning, Paused, Rate, Throttled};
     matches!(cause, Paused | MaxRunning | Rate | Throttled | GroupFull)

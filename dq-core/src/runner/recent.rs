@@ -159,8 +159,8 @@ impl StartWindow {
         *lock(&self.last_comparison) = Some(found);
     }
 
-    /// Returns why the store may have held back a job that waited for nothing else. Before the first
-    /// comparison, its limits are those `declared`.
+    /// Returns why the store may have held back a job that waited for nothing else. Before the
+    /// first comparison, its limits are those `declared`.
     pub(super) fn hindrance(&self, job: &Job, declared: Flow) -> Option<LatenessCause> {
         let last = *lock(&self.last_comparison);
         let Comparison { flow, hindrance } =

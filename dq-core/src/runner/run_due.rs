@@ -54,8 +54,8 @@ struct ClaimedJob<'a> {
     sent_at: Duration,
 }
 
-/// Claims the earliest due job of the first level that has one. Also returns when the next job is due or
-/// the next lease expires.
+/// Claims the earliest due job of the first level that has one. Also returns when the next job is
+/// due or the next lease expires.
 async fn claim_oldest(
     context: &StoreContext,
 ) -> Result<(Option<ClaimedJob<'_>>, Option<Timestamp>)> {

@@ -4,8 +4,8 @@
 //! slots, then frees the ones its jobs do not take. It may also take jobs [`ahead`](super::ahead)
 //! of the slots; these wait in a line and take over the slots of jobs that end.
 //!
-//! A part of the total may be a queue's *reserve*, which no other queue uses; the rest is *shared*, by
-//! priority.
+//! A part of the total may be a queue's *reserve*, which no other queue uses; the rest is *shared*,
+//! by priority.
 //!
 //! An *internal* queue belongs to the framework, such as the queue for schedules. Its jobs run for
 //! milliseconds and occupy no slot in the total, so they do not wait for application jobs.
@@ -53,7 +53,8 @@ struct State {
     first_queue: QueueIndex,
     /// For each claim loop, whether another loop had reserved slots that it needed.
     blocked: Vec<bool>,
-    /// For each claim loop, whether a reserve has got a free slot since the loop's last claim for reserves.
+    /// For each claim loop, whether a reserve has got a free slot since the loop's last claim for
+    /// reserves.
     reserve_freed: Vec<bool>,
     /// By priority, then in order of arrival.
     line: VecDeque<Waiting>,
@@ -313,8 +314,8 @@ impl State {
         self.reserving.iter().map(|queue| slots(&self.queues[*queue])).sum()
     }
 
-    /// Call it before a slot is freed. While the shared slots are in use, the total is full for queues
-    /// without a reserve, and a queue with a reserve is full once it has used that up.
+    /// Call it before a slot is freed. While the shared slots are in use, the total is full for
+    /// queues without a reserve, and a queue with a reserve is full once it has used that up.
     fn note_full(&mut self, now: Duration) {
         if self.reserving.is_empty() || self.shared_unused() > 0 {
             return;

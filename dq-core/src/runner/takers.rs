@@ -176,7 +176,8 @@ impl<T: Takers> TakersClaimer<T> {
         flow::declare_queue(runner, store, &queue.name, queue.policy.flow).await
     }
 
-    /// Returns the jobs that run. Settles the others: they are too late, or have lost too many leases.
+    /// Returns the jobs that run. Settles the others: they are too late, or have lost too many
+    /// leases.
     async fn before_runs(
         &self,
         demand: &Demand,

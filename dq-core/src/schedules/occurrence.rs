@@ -36,7 +36,8 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
         let last = spec.times.last_between(cursor.as_millis(), until.as_millis());
         last.map(Timestamp::from_millis)
     };
-    // A schedule job on time has only one, and searching for the last one takes forty times as long.
+    // A schedule job on time has only one, and searching for the last one takes forty times as
+    // long.
     let second = spec.next_after(due);
     let (last, next) = if second.is_none_or(|second| second > now) {
         (due, second)
@@ -94,8 +95,8 @@ impl ScheduleJob {
     /// Creates the jobs of `occurrences`, which are in order.
     ///
     /// Each job is due at its occurrence's time. With `until`, the last job is due then, and each
-    /// earlier one a millisecond before the next, so that they run in order. `horizon` is the longest
-    /// time for which the store pins ids.
+    /// earlier one a millisecond before the next, so that they run in order. `horizon` is the
+    /// longest time for which the store pins ids.
     pub(super) fn due_jobs(
         &self,
         name: &str,

@@ -43,8 +43,9 @@ impl Dq {
     /// Simulates the pending jobs and schedules of all queues on a virtual clock, from now to the
     /// end of the window.
     ///
-    /// It shows how late jobs start, how large each queue's backlog grows, and when it drains. It calls
-    /// no handler and changes nothing in the store. Jobs left at the end of the window are played too.
+    /// It shows how late jobs start, how large each queue's backlog grows, and when it drains. It
+    /// calls no handler and changes nothing in the store. Jobs left at the end of the window are
+    /// played too.
     ///
     /// Run times and concurrency come from the runners announced now, unless you set them.
     ///
@@ -98,8 +99,8 @@ impl Simulation {
     );
 
     optional_setters!(
-        /// The window may begin in the future; earlier jobs count as done by then. By default, it begins
-        /// now, with overdue jobs as its first backlog.
+        /// The window may begin in the future; earlier jobs count as done by then. By default, it
+        /// begins now, with overdue jobs as its first backlog.
         start: Timestamp,
         /// It is for queues without an announced runner.
         default_concurrency: u64,
@@ -274,7 +275,8 @@ impl Copied {
         (has_next || !model.missed.is_empty()).then_some(model)
     }
 
-    /// Copies a queue's pending jobs due in the window. `schedules` maps keys to schedule positions.
+    /// Copies a queue's pending jobs due in the window. `schedules` maps keys to schedule
+    /// positions.
     async fn pending(
         &mut self,
         dq: &Dq,

@@ -10,8 +10,8 @@ use crate::runner::fixture::{Fixture, QUEUE, TestHandler};
 
 const MINUTE: i64 = 60_000;
 
-/// Schedules jobs for a full minute. Returns when the last should have started by the forecast and by
-/// the simulation, and when it has.
+/// Schedules jobs for a full minute. Returns when the last should have started by the forecast and
+/// by the simulation, and when it has.
 async fn last_start(settings: QueueSettings, run_time: Duration, jobs: u64) -> [Duration; 3] {
     let mut fixture = Fixture::new().await;
     let (sender, mut starts) = mpsc::unbounded_channel();

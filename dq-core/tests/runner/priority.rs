@@ -250,8 +250,8 @@ async fn a_reserve_is_used_soon_after_a_failed_claim_or_a_wrong_due_time() {
     crew.stop().await;
 }
 
-/// After each of many random steps: no limit is exceeded, no slot is idle that a due job could use, and no
-/// job has started before one of a higher level.
+/// After each of many random steps: no limit is exceeded, no slot is idle that a due job could use,
+/// and no job has started before one of a higher level.
 #[tokio::test]
 async fn the_slots_of_a_runner_are_divided_exactly() {
     const QUEUES: [&str; 4] = ["A", "B", "C", "D"];

@@ -1,7 +1,7 @@
 //! The `[[ingress]]` types: messages from other systems become jobs.
 //!
-//! A message is acknowledged only when its job is stored, a live job has its key, or the message was
-//! set aside. So a crash loses none.
+//! A message is acknowledged only when its job is stored, a live job has its key, or the message
+//! was set aside. So a crash loses none.
 //!
 //! The job id is derived from the message id. The store remembers it after the job has ended (it
 //! *pins* the id), so a redelivered message is not scheduled twice. A list element gets its job id

@@ -208,7 +208,8 @@ fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     value::expression(input)
 }
 
-/// Returns the call that sets `key` in `QueueSettings`; it is one of the [`KEYS`] with a plain value.
+/// Returns the call that sets `key` in `QueueSettings`; it is one of the [`KEYS`] with a plain
+/// value.
 fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<TokenStream> {
     let name = &*key.to_string();
     let value = match name {

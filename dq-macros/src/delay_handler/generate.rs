@@ -232,7 +232,8 @@ fn decode(arguments: &Arguments, function: &Function, private: &TokenStream) -> 
     }
 }
 
-/// Returns a match arm per older version. Each arm decodes the payload and calls the upgrades in order.
+/// Returns a match arm per older version. Each arm decodes the payload and calls the upgrades in
+/// order.
 fn upgrades(policies: &Policies, job: &Ident, private: &TokenStream) -> Vec<TokenStream> {
     let value = local("value");
     let arms = policies.upgrades.iter().enumerate().map(|(first, (version, _))| {
@@ -308,7 +309,8 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     }
 }
 
-/// Calls the function and converts its result. A blocking function runs on a thread owned by `blocking_context`.
+/// Calls the function and converts its result. A blocking function runs on a thread owned by
+/// `blocking_context`.
 fn finish(
     function: &Function,
     blocking_context: Option<&Ident>,

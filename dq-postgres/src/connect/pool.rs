@@ -53,8 +53,9 @@ impl Pool {
         &self.server
     }
 
-    /// Runs one statement in its own transaction. A repetition has the isolation for which the functions are
-    /// made: with the snapshot of a stricter default, calls that wait for each other fail again and again.
+    /// Runs one statement in its own transaction. A repetition has the isolation for which the
+    /// functions are made: with the snapshot of a stricter default, calls that wait for each other
+    /// fail again and again.
     pub(crate) async fn query(
         &self,
         statement: Statement<'_>,

@@ -45,7 +45,8 @@ pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     }
 }
 
-/// Whether the connection broke for no reason in the request: by a fault, or because the broker stops.
+/// Whether the connection broke for no reason in the request: by a fault, or because the broker
+/// stops.
 pub(crate) fn is_lost(error: &lapin::Error) -> bool {
     const CONNECTION_FORCED: u16 = 320;
     match error.kind() {

@@ -143,8 +143,8 @@ async fn read(shared: &LogShared) -> Result<ReadEnd, ReadFailure> {
     Ok(ReadEnd::StartAgain)
 }
 
-/// Waits for a delivery, and takes further ones that have arrived. `None` if the consumer has ended,
-/// or if `append` reports that confirmed entries are not read back.
+/// Waits for a delivery, and takes further ones that have arrived. `None` if the consumer has
+/// ended, or if `append` reports that confirmed entries are not read back.
 async fn next_batch(
     shared: &LogShared,
     consumer: &mut Consumer,

@@ -15,8 +15,8 @@ const MAX_JOBS: usize = 16;
 /// Approximate, for a message with several jobs.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// How far apart the due times in a message may be after a short delay. The consumer keeps the later jobs for this much
-/// longer.
+/// How far apart the due times in a message may be after a short delay. The consumer keeps the
+/// later jobs for this much longer.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
 /// After a long delay, due times may differ by this part of it.
 const SPREAD_DIVISOR: i64 = 16;

@@ -33,8 +33,8 @@ pub(super) struct Rejected {
 /// Sends all declarations in order. Stops at a refused one if `goes_on` is false for it.
 ///
 /// # Errors
-/// If there is no connection, or no reply in time. A broken connection is an error after the response
-/// timeout.
+/// If there is no connection, or no reply in time. A broken connection is an error after the
+/// response timeout.
 pub(super) async fn walk(
     connection: &AmqpConnection,
     declarations: &[Declaration],

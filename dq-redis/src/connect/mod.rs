@@ -1,4 +1,5 @@
-//! Connections to Redis: one for commands (`link.rs`), one for published messages (`subscriber.rs`).
+//! Connections to Redis: one for commands (`link.rs`), one for published messages
+//! (`subscriber.rs`).
 
 mod address;
 mod link;

@@ -37,8 +37,8 @@ pub struct RedisExpiryBackend {
 }
 
 impl RedisExpiryBackend {
-    /// Connects and checks the server. [`check`](Backend::check) says whether notifications of expired
-    /// keys arrive.
+    /// Connects and checks the server. [`check`](Backend::check) says whether notifications of
+    /// expired keys arrive.
     ///
     /// # Errors
     /// As [`RedisBackend::connect`].

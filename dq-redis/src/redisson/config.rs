@@ -79,8 +79,8 @@ pub enum JavaVisibility {
     /// Jobs leave the list some time after their delivery: up to a tenth of the list was already
     /// delivered, and its order changes.
     Approximate,
-    /// The list contains jobs exactly while they wait. For each delivery the server searches half of
-    /// it on average, as Redisson itself does, at about 55 ns an entry.
+    /// The list contains jobs exactly while they wait. For each delivery the server searches half
+    /// of it on average, as Redisson itself does, at about 55 ns an entry.
     Exact,
 }
 

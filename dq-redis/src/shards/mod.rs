@@ -8,16 +8,17 @@
 //! partitions of different counts share nothing. Scripts on one partition are atomic; claims,
 //! counts and listings visit all partitions.
 //!
-//! On one server, the partitions of a queue share the keys of its limits, whatever their count, and a
-//! claim counts the leases of all. In a cluster no script can, so only a queue with one shard has
+//! On one server, the partitions of a queue share the keys of its limits, whatever their count, and
+//! a claim counts the leases of all. In a cluster no script can, so only a queue with one shard has
 //! limits there.
 //!
 //! # Changing the shard count
 //!
 //! The shard count is fixed while the queue is *in use*: it holds jobs (also dead ones) or pinned
-//! ids, is paused, or has limits in a cluster. The unsharded partition stores it as a [`Layout`](layout::Layout), and all
-//! calls use the stored count. A call that stores jobs or pauses the queue first changes the count
-//! to its process's setting. If that is not possible, storing jobs fails.
+//! ids, is paused, or has limits in a cluster. The unsharded partition stores it as a
+//! [`Layout`](layout::Layout), and all calls use the stored count. A call that stores jobs or
+//! pauses the queue first changes the count to its process's setting. If that is not possible,
+//! storing jobs fails.
 //!
 //! Each change has a sequence number and three steps of atomic script calls (`resize.rs`,
 //! `scripts/shards.lua`):

@@ -1,5 +1,5 @@
-//! Groups: who is woken, which leases count, and what happens to damaged and lost data. The behaviour suite
-//! and the random model test the rest.
+//! Groups: who is woken, which leases count, and what happens to damaged and lost data. The
+//! behaviour suite and the random model test the rest.
 
 use std::time::Duration;
 

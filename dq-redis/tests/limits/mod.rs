@@ -1,5 +1,5 @@
-//! Limits of queues: who is woken, and what happens to damaged limits. The behaviour suite tests the
-//! rest.
+//! Limits of queues: who is woken, and what happens to damaged limits. The behaviour suite tests
+//! the rest.
 
 mod groups;
 mod lost;
@@ -41,7 +41,8 @@ async fn next_hint(wakeups: &mut Wakeups) -> i64 {
 
 /// Publishes a hint for all, and waits for it. Returns whether another one came before.
 async fn was_woken(redis: &Redis, wakeups: &mut Wakeups) -> bool {
-    // Hints are merged into the earliest. So each of these is far ahead, and earlier than the one before.
+    // Hints are merged into the earliest. So each of these is far ahead, and earlier than the one
+    // before.
     static LAST: AtomicI64 = AtomicI64::new(9_000_000_000_000);
     let last = LAST.fetch_sub(1, Ordering::Relaxed);
     redis.command(&["PUBLISH", "{dq}:wake:q", &last.to_string()]);

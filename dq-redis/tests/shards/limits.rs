@@ -20,7 +20,8 @@ const SHARDS: u16 = 5;
 const LIMIT: usize = 3;
 const JOBS: usize = 120;
 
-/// Each claimer holds the jobs of one claim during the next. `name` tells what of a job has the limit.
+/// Each claimer holds the jobs of one claim during the next. `name` tells what of a job has the
+/// limit.
 async fn run_concurrently(
     queue: &QueueName,
     jobs: Vec<NewJob>,

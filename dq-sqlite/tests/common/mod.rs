@@ -147,8 +147,8 @@ impl WriteLock {
     }
 }
 
-/// Makes commits that `event` a row fail, by a foreign key violation checked only at the commit. The
-/// event is such as `INSERT ON dq_job`.
+/// Makes commits that `event` a row fail, by a foreign key violation checked only at the commit.
+/// The event is such as `INSERT ON dq_job`.
 pub(crate) fn fail_commits(fixture: &Fixture, event: &str) {
     fixture.execute(&format!(
         "CREATE TABLE parent (id INTEGER PRIMARY KEY);

@@ -72,7 +72,8 @@ async fn expect_ended(store: &TrialStore, job: &NewJob, receipt: Receipt) -> Tri
 }
 
 async fn ended_job_is_not_stored_again(store: TrialStore) -> TrialResult {
-    // The call of a replaced job has a key; `replaced_job_does_not_replace_its_successor` repeats it.
+    // The call of a replaced job has a key; `replaced_job_does_not_replace_its_successor` repeats
+    // it.
     let exits = Exit::all(&store).into_iter().filter(|exit| *exit != Exit::Replaced);
     for taken_by in BOTH {
         for exit in exits.clone() {

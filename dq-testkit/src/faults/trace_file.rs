@@ -62,7 +62,8 @@ pub enum LeaseBegin {
 /// Ignores an incomplete last line.
 ///
 /// # Errors
-/// If a file cannot be read, and `InvalidData` for a line that no [`Recorder`](super::Recorder) wrote.
+/// If a file cannot be read, and `InvalidData` for a line that no [`Recorder`](super::Recorder)
+/// wrote.
 pub fn read_traces(directory: impl AsRef<Path>, begin: LeaseBegin) -> io::Result<Trace> {
     let mut events = Vec::new();
     for entry in fs::read_dir(directory)? {

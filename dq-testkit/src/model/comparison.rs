@@ -1,7 +1,7 @@
 //! Takes steps on two backends, the *reference* and the *subject*, and compares their answers.
 //!
-//! Steps name queues, keys, jobs and leases by numbers; [`Comparison`] remembers which job and lease
-//! each number stands for on each backend.
+//! Steps name queues, keys, jobs and leases by numbers; [`Comparison`] remembers which job and
+//! lease each number stands for on each backend.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -64,8 +64,8 @@ pub(super) struct Comparison {
     /// Ids that were also scheduled in another queue, by mistake. A backend chooses which queue
     /// remembers such a job, so the steps do not schedule it again.
     ambiguous_ids: BTreeSet<JobId>,
-    /// Whether the clock was set back. An expired pin may then hold again, because the store decides
-    /// when it deletes a pin.
+    /// Whether the clock was set back. An expired pin may then hold again, because the store
+    /// decides when it deletes a pin.
     was_set_back: bool,
 }
 

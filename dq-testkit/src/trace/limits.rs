@@ -1,5 +1,5 @@
-//! Checks that no more jobs of a queue, or of a group, were leased at once than its limits allow, and that
-//! no more started than its rate allows.
+//! Checks that no more jobs of a queue, or of a group, were leased at once than its limits allow,
+//! and that no more started than its rate allows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,11 +64,11 @@ pub(super) fn check(events: &[TraceEvent], queue: &QueueName, flow: Flow) -> Lim
     found
 }
 
-/// Returns the first span in which more jobs certainly started than the rate allows: its burst, and one for
-/// each of its intervals in the span.
+/// Returns the first span in which more jobs certainly started than the rate allows: its burst, and
+/// one for each of its intervals in the span.
 ///
-/// A job started at some time within its claim, so it counts only in spans with the whole claim: a slow
-/// claim can hide an excess, but not make one up. A released job counts too.
+/// A job started at some time within its claim, so it counts only in spans with the whole claim: a
+/// slow claim can hide an excess, but not make one up. A released job counts too.
 fn exceeded_rate(leases: &[Lease<'_>], queue: &QueueName, rate: Rate) -> Option<String> {
     // Both times are whole milliseconds, rounded down.
     let mut starts: Vec<_> = leases

@@ -58,8 +58,8 @@ impl Trace {
     }
 
     /// Compares a queue's leases with its limits: where more jobs of the queue, or of a group, were
-    /// certainly leased at once, and where more certainly started than the rate allows. They must have
-    /// been in force during the whole trace.
+    /// certainly leased at once, and where more certainly started than the rate allows. They must
+    /// have been in force during the whole trace.
     #[must_use]
     pub fn check_limits(&self, queue: &QueueName, flow: Flow) -> LimitsCheck {
         limits::check(&self.events, queue, flow)

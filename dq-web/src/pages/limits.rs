@@ -7,8 +7,8 @@ use super::chrome::Chrome;
 use super::format::number;
 use crate::problem::Problem;
 
-/// The groups that wait longest; `None` if the queue has no limit of groups, or the store cannot list
-/// them.
+/// The groups that wait longest; `None` if the queue has no limit of groups, or the store cannot
+/// list them.
 pub(super) async fn waiting_groups(c: &Chrome, queue: &QueueSummary) -> Option<WaitingGroups> {
     queue.limits.as_ref()?.group_max_running?;
     c.session.waiting_groups(&queue.queue).await.ok()

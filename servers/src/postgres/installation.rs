@@ -20,8 +20,8 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Prefers the directory that `DQ_POSTGRES_BIN` names, then the unpacked installation, which exists
-    /// only if the machine's does not work. Panics with a remedy if there is none.
+    /// Prefers the directory that `DQ_POSTGRES_BIN` names, then the unpacked installation, which
+    /// exists only if the machine's does not work. Panics with a remedy if there is none.
     pub(super) fn find() -> Self {
         Self::named()
             .or_else(|| Self::unpacked(&directory()))

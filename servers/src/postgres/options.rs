@@ -154,8 +154,8 @@ impl Postgres {
         Self::options().start()
     }
 
-    /// Replaces the data by a copy of another primary's, after [`kill`](Self::kill), and starts as its
-    /// streaming standby, with the same port.
+    /// Replaces the data by a copy of another primary's, after [`kill`](Self::kill), and starts as
+    /// its streaming standby, with the same port.
     pub fn rejoin(&self, primary: &Self) {
         let data = self.dir().join(DATA);
         let options = Self::options().standby_of(primary);
@@ -174,7 +174,8 @@ impl Postgres {
     }
 }
 
-/// Returns a server for all tests in this process. Use your own [database](Postgres::create_database).
+/// Returns a server for all tests in this process. Use your own
+/// [database](Postgres::create_database).
 pub fn shared_postgres() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
     SHARED.get_or_init(Postgres::start)

@@ -16,7 +16,8 @@ pub(crate) const PACKAGE: Package = Package {
     debian_packages: &["pgbouncer"],
 };
 
-/// pgbouncer on a free port of 127.0.0.1, in transaction mode, in front of all databases of a server.
+/// pgbouncer on a free port of 127.0.0.1, in transaction mode, in front of all databases of a
+/// server.
 #[derive(Debug)]
 pub struct PgBouncer {
     process: Process,

@@ -32,8 +32,8 @@ pub struct Postgres {
 impl Postgres {
     process_control!();
 
-    /// Returns the URL of the database `postgres`: `postgres://dq@127.0.0.1:PORT/postgres`. The user
-    /// is a superuser.
+    /// Returns the URL of the database `postgres`: `postgres://dq@127.0.0.1:PORT/postgres`. The
+    /// user is a superuser.
     pub fn url(&self) -> String {
         self.url_of(DATABASE)
     }
@@ -112,8 +112,8 @@ impl Postgres {
         self.psql(&format!("postgres://{USER}@/{DATABASE}?{socket}"), sql)
     }
 
-    /// Like [`try_execute`](Self::try_execute), through a URL: another database's, a pooler's, or with
-    /// parameters such as `sslmode`.
+    /// Like [`try_execute`](Self::try_execute), through a URL: another database's, a pooler's, or
+    /// with parameters such as `sslmode`.
     pub fn psql(&self, url: &str, sql: &str) -> Result<String, String> {
         let program = Program { wrapper: TIMEOUT, ..self.psql.clone() };
         let arguments = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", sql];

@@ -17,8 +17,8 @@ const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:p
 /// A cluster normally notices within this time that a partition has ended.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
-/// Waits until no other cluster runs on the machine, and locks a file: two clusters starve each other
-/// on two processors, and their queues elect no leaders for minutes.
+/// Waits until no other cluster runs on the machine, and locks a file: two clusters starve each
+/// other on two processors, and their queues elect no leaders for minutes.
 pub(super) fn take_turn() -> File {
     let dir = unpacked_programs();
     let lock = || {

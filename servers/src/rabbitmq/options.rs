@@ -17,9 +17,9 @@ use crate::rabbitmq::tools::{LOOPBACK, environment};
 use crate::tls::{self, CA_CERTIFICATE, CERTIFICATE, KEY};
 use crate::watchdog::Watchdog;
 
-/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a run. On a
-/// busy machine a handshake may take longer than the stock 10 s, after which the broker resets the
-/// connection.
+/// The defaults of `rabbitmq.conf`. With 512 MB of memory, an alarm stopped the last trials of a
+/// run. On a busy machine a handshake may take longer than the stock 10 s, after which the broker
+/// resets the connection.
 const DEFAULTS: [(&str, &str); 6] = [
     ("handshake_timeout", "60000"),
     ("vm_memory_high_watermark.absolute", "2GB"),
@@ -29,8 +29,8 @@ const DEFAULTS: [(&str, &str); 6] = [
     ("log.file", "false"),
 ];
 
-/// The defaults of `advanced.config`, recommended for at-least-once dead-lettering. The stock values
-/// are 180000 and 32.
+/// The defaults of `advanced.config`, recommended for at-least-once dead-lettering. The stock
+/// values are 180000 and 32.
 const RECOMMENDED: [(&str, &str); 2] = [
     ("dead_letter_worker_publisher_confirm_timeout", "5000"),
     ("dead_letter_worker_consumer_prefetch", "512"),
@@ -64,8 +64,8 @@ impl RabbitOptions {
         self
     }
 
-    /// Sets a key of the application `rabbit` in `advanced.config` to an Erlang term. The last value
-    /// counts.
+    /// Sets a key of the application `rabbit` in `advanced.config` to an Erlang term. The last
+    /// value counts.
     pub fn advanced(mut self, key: &str, term: &str) -> Self {
         self.advanced.insert(key.to_owned(), term.to_owned());
         self

@@ -113,8 +113,8 @@ impl RabbitMq {
         self.eval("mnesia:sync_log()");
     }
 
-    /// Returns the last warnings and errors of the log, to print after a failed test. Leaves out clients
-    /// that closed a connection without a word, as dropped ones do.
+    /// Returns the last warnings and errors of the log, to print after a failed test. Leaves out
+    /// clients that closed a connection without a word, as dropped ones do.
     pub fn complaints(&self) -> String {
         const LINES: usize = 200;
         let log = self.log();
@@ -152,8 +152,8 @@ impl RabbitMq {
     }
 }
 
-/// Reads the start of the AMQP 0-9-1 handshake: `connection.start`, which contains the cluster's name.
-/// RabbitMQ opens this port last.
+/// Reads the start of the AMQP 0-9-1 handshake: `connection.start`, which contains the cluster's
+/// name. RabbitMQ opens this port last.
 fn first_frame(port: u16) -> std::io::Result<Vec<u8>> {
     const TIMEOUT: Duration = Duration::from_secs(5);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -54,8 +54,8 @@ pub(crate) async fn set_limits(dq: &Dq, within: Duration) -> Result<bool, BoxErr
     Ok(dq.backend().capabilities().flow)
 }
 
-/// Schedules a job in each queue, and two in the queue with the largest limit. If the store does not answer, there
-/// may be no such job.
+/// Schedules a job in each queue, and two in the queue with the largest limit. If the store does
+/// not answer, there may be no such job.
 pub(crate) async fn schedule(dq: &Dq, number: u64) {
     for (queue, copies) in QUEUES.iter().map(|(name, ..)| *name).zip([1, 1, 2, 1]) {
         for _copy in 0..copies {

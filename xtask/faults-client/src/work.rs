@@ -21,8 +21,8 @@ use crate::{defects, limited};
 /// Ends a drain after `xtask` was killed; normally `xtask` ends it earlier.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
-/// How long a starting process waits for the store. Longer than a short storm on a slow machine: faults
-/// follow each other so quickly that connecting may succeed only after the last one.
+/// How long a starting process waits for the store. Longer than a short storm on a slow machine:
+/// faults follow each other so quickly that connecting may succeed only after the last one.
 const CONNECT_LIMIT: Duration = Duration::from_secs(300);
 /// How many other pinned ids come before one is scheduled again.
 const REPEATED_AFTER: usize = 8;

@@ -15,7 +15,8 @@ use crate::run::Result;
 
 /// A fault's duration. The longest exceed the client's lease (3 s).
 const FAULT_MILLIS: Range<u64> = 100..5_000;
-/// How long the client's clock keeps one error. Equals `PERIOD` in `xtask/faults-client/src/clock.rs`.
+/// How long the client's clock keeps one error. Equals `PERIOD` in
+/// `xtask/faults-client/src/clock.rs`.
 const CLOCK_ERROR: Duration = Duration::from_secs(2);
 /// The most bytes that a connection passes before it is cut.
 const MAX_BYTES: u64 = 2_000;

@@ -169,8 +169,8 @@ impl Server {
         })
     }
 
-    /// `host:port` of the server or its pooler, for a proxy; `None` for SQLite and clusters. Cluster
-    /// nodes announce their own addresses.
+    /// `host:port` of the server or its pooler, for a proxy; `None` for SQLite and clusters.
+    /// Cluster nodes announce their own addresses.
     pub(super) fn address(&self) -> Option<String> {
         match self {
             Self::Redis(redis) => Some(redis.server.address()),

@@ -1,9 +1,9 @@
 //! `cargo xtask layers`: imports between a crate's files must not form cycles, and dq-core's
 //! top-level modules must import only modules below them.
 //!
-//! A file imports another one if a `use` or a path in its code ([`source`]) leads to an item defined
-//! there. Re-exports are followed. A re-export of a child is no import of its own: the child may
-//! import from its parent.
+//! A file imports another one if a `use` or a path in its code ([`source`]) leads to an item
+//! defined there. Re-exports are followed. A re-export of a child is no import of its own: the
+//! child may import from its parent.
 
 mod source;
 

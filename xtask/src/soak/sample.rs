@@ -23,9 +23,8 @@ fn count(name: &'static str, slack: f64, value: f64) -> Series {
     Series { name, unit: "", slack, samples: vec![value] }
 }
 
-/// Measures the store, and the processes with these ids, each of which writes its number of jobs to a
-/// file. Returns a value for each series;
-/// for the processes, the highest value counts.
+/// Measures the store, and the processes with these ids, each of which writes its number of jobs to
+/// a file. Returns a value for each series; for the processes, the highest value counts.
 pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<Series>> {
     let highest = |measure: fn(u32) -> Result<f64>| -> Result<f64> {
         let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| measure(*id)).collect();

@@ -353,9 +353,10 @@ impl Dq {
     /// [`import`](self) describes the steps and how they resume. Jobs that exceed the target's
     /// [`Limits`](crate::Limits) stay in the source.
     ///
-    /// **Cancellation safety:** after an error or a dropped future, call it again with the same source
-    /// and store within five years. Until then, up to a hundred jobs are in the source's journal, where
-    /// no runner finds them. Another store is refused if it lacks a stored job that is not due yet.
+    /// **Cancellation safety:** after an error or a dropped future, call it again with the same
+    /// source and store within five years. Until then, up to a hundred jobs are in the source's
+    /// journal, where no runner finds them. Another store is refused if it lacks a stored job that
+    /// is not due yet.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot reschedule or cancel jobs; `InvalidInput` if it is not the

@@ -51,8 +51,8 @@ pub trait ImportSource: Debug + Send + Sync {
 
 /// An import's journal: jobs taken from the source that may not be in the target yet.
 ///
-/// Changes are atomic per entry, and as durable as the source's store. Cancellation safety is as for
-/// [`ImportSource`].
+/// Changes are atomic per entry, and as durable as the source's store. Cancellation safety is as
+/// for [`ImportSource`].
 #[async_trait]
 pub trait ImportJournal: Debug + Send + Sync {
     /// Lists up to `limit` entries, in any order.
@@ -157,8 +157,8 @@ pub struct ImportJob {
 }
 
 impl ImportJob {
-    /// Serializes the job for a journal: due time in Unix milliseconds (8 bytes, big endian), queue name
-    /// length (1 byte), queue name, payload.
+    /// Serializes the job for a journal: due time in Unix milliseconds (8 bytes, big endian), queue
+    /// name length (1 byte), queue name, payload.
     pub fn to_record(&self) -> Vec<u8> {
         let queue = self.queue.as_str().as_bytes();
         let mut record = Vec::with_capacity(9 + queue.len() + self.payload.len());

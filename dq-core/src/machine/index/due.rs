@@ -34,8 +34,8 @@ const LEAF_CAPACITY: usize = 256;
 
 /// An index of waiting jobs by due time: a B-tree with lazily sorted leaves.
 ///
-/// An insertion appends to a leaf, which is sorted when it becomes the first one or is listed. So an
-/// insertion costs little more than in a timer wheel, yet the order is exact and pages can start
+/// An insertion appends to a leaf, which is sorted when it becomes the first one or is listed. So
+/// an insertion costs little more than in a timer wheel, yet the order is exact and pages can start
 /// anywhere.
 #[derive(Debug, Default)]
 pub struct DueIndex {
@@ -124,8 +124,8 @@ impl DueIndex {
             self.leaves.insert(key, Leaf { entries: vec![entry], head: 0, sorted: true });
             return;
         }
-        // Smaller keys go into the first leaf too. It is then stored under the smallest possible key,
-        // so that the leaves stay in order when it splits.
+        // Smaller keys go into the first leaf too. It is then stored under the smallest possible
+        // key, so that the leaves stay in order when it splits.
         if self.leaves.first_key_value().is_some_and(|(smallest, _)| key < *smallest)
             && let Some((_, first)) = self.leaves.pop_first()
         {

@@ -201,8 +201,8 @@ impl FreeShares {
     }
 
     /// If the shared slots are scarce, the claim is for the queues' own slots, if `expects_own` and
-    /// the last claim was not, or for the shared ones. A scarce claim takes no jobs ahead of the slots
-    /// if the queues are `ranked`: these jobs would take the slots of others that come later.
+    /// the last claim was not, or for the shared ones. A scarce claim takes no jobs ahead of the
+    /// slots if the queues are `ranked`: these jobs would take the slots of others that come later.
     pub(super) fn reservation(
         mut self,
         claim_loop: usize,

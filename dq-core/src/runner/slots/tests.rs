@@ -253,8 +253,8 @@ fn a_job_has_waited_only_for_slots_that_its_queue_may_use() {
     assert_eq!(waited(before), [false, false]);
 }
 
-/// Three claim loops with random claims: no slot is lost or given twice, and each job that a claim was for
-/// gets one.
+/// Three claim loops with random claims: no slot is lost or given twice, and each job that a claim
+/// was for gets one.
 #[test]
 fn reserves_are_exact_over_several_claim_loops() {
     let random = Entropy::seeded(1);

@@ -1,5 +1,5 @@
-//! A log written once must always lead to the same states: processes of two versions that read it side by side
-//! would disagree otherwise.
+//! A log written once must always lead to the same states: processes of two versions that read it
+//! side by side would disagree otherwise.
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,9 +8,9 @@ use super::snapshot::job_parts;
 use super::test_log::{TestLog, payload};
 use crate::log::wire::{SnapshotPart, decode};
 
-/// Each line has a message, and the hash of the state after it. Written at format 1 by 400 random steps of the
-/// simulation in [`tests`](super::tests). Keep it. Where a command must lead to another state, it needs a new
-/// kind; a field that later snapshots add is left out of the hash.
+/// Each line has a message, and the hash of the state after it. Written at format 1 by 400 random
+/// steps of the simulation in [`tests`](super::tests). Keep it. Where a command must lead to
+/// another state, it needs a new kind; a field that later snapshots add is left out of the hash.
 const LOG: &str = include_str!("../../../tests/fixtures/log-1.txt");
 
 #[test]

@@ -254,7 +254,8 @@ impl Replica {
         claimed
     }
 
-    /// When the first lease expires, by this process's clock. A claim returns no jobs of paused queues.
+    /// When the first lease expires, by this process's clock. A claim returns no jobs of paused
+    /// queues.
     fn next_expiry(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));

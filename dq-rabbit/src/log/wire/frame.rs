@@ -7,8 +7,8 @@
 //!
 //! Magic, format and checksum stay in later formats, so that none is taken for a foreign message.
 //!
-//! `postcard` encodes the entries' count and an entry's first fields; the kind says the body's format. So a
-//! process can skip an unknown kind and still record the sequence number.
+//! `postcard` encodes the entries' count and an entry's first fields; the kind says the body's
+//! format. So a process can skip an unknown kind and still record the sequence number.
 
 use dq_core::{Error, ErrorKind, Result, Timestamp};
 use serde::{Deserialize, Serialize};

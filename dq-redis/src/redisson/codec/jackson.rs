@@ -68,9 +68,9 @@ enum Position<'a> {
     Top {
         class: Option<&'a str>,
     },
-    /// A field of an object. A bare number fits a primitive or final type (`long`, `int`, `Integer`,
-    /// `double`). For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a pair, which
-    /// only the application can write: `"id": ["java.lang.Long", 42]`.
+    /// A field of an object. A bare number fits a primitive or final type (`long`, `int`,
+    /// `Integer`, `double`). For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a
+    /// pair, which only the application can write: `"id": ["java.lang.Long", 42]`.
     Field,
     Element,
 }

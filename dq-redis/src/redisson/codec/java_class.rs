@@ -1,5 +1,5 @@
-//! Recognizes the names of Java classes: by convention, packages come first, then a name that begins
-//! with a capital.
+//! Recognizes the names of Java classes: by convention, packages come first, then a name that
+//! begins with a capital.
 
 pub(super) fn is_class_name(name: &str) -> bool {
     if let Some(element) = name.strip_prefix('[') {
