@@ -123,8 +123,7 @@ pub(crate) fn requests(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     })?;
     let name = format!("{}, {QUEUES} queues, idle: requests", store.name);
     // Besides the sweeps, the runner announces itself and the subscriber pings, each every 15 s.
-    let met = requests / seconds <= 1.0 + 2.0 / seconds;
-    Ok(vec![Figure::new(name, requests / seconds, "/s").target("≤ 1 /s", met)])
+    Ok(vec![Figure::new(name, requests / seconds, "/s").at_most(1.0 + 2.0 / seconds)])
 }
 
 /// Messages to and from a RabbitMQ server.

@@ -31,7 +31,7 @@ pub struct AmqpSettings {
     pub exchange: String,
     /// The routing key for every message.
     pub routing_key: String,
-    /// A PEM file with the certificate authority to trust; the operating system's by default.
+    /// A PEM file with the certificate authorities to trust; the operating system's by default.
     #[serde(default)]
     pub ca: Option<PathBuf>,
 }

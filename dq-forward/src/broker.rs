@@ -18,7 +18,7 @@ use lapin::{
 use tokio::net::lookup_host;
 
 use crate::error::invalid_setting;
-use crate::tls;
+use crate::{ca, tls};
 
 /// Time limit for connecting, and for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ fn tls_connector(ca: Option<&Path>, scheme: &AMQPScheme) -> Result<Option<Arc<Ru
     if *scheme == AMQPScheme::AMQP {
         return match ca {
             None => Ok(None),
-            Some(_) => Err(tls::ca_without_tls("amqps")),
+            Some(_) => Err(ca::without_tls("amqps")),
         };
     }
     tls::install_provider();
@@ -102,7 +102,7 @@ fn tls_connector(ca: Option<&Path>, scheme: &AMQPScheme) -> Result<Option<Arc<Ru
             )
         })?,
         Some(ca) => {
-            RustlsConnectorConfig::default().with_parsable_certificates(tls::certificates(ca)?)
+            RustlsConnectorConfig::default().with_parsable_certificates(ca::certificates(ca)?)
         }
     };
     let connector = trusted.connector_with_no_client_auth().map_err(|error| {

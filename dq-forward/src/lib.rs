@@ -60,6 +60,8 @@ mod ingress;
 mod amqp;
 #[cfg(feature = "amqp")]
 mod broker;
+#[cfg(any(feature = "http", feature = "amqp"))]
+mod ca;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(any(feature = "http", feature = "amqp", feature = "redis"))]

@@ -39,8 +39,10 @@ impl RedisBackend {
     }
 
     /// Declares limits again that the server may have lost, after `FLUSHALL` or a failover. Keeps
-    /// later declarations of other processes. Errors: One that names the queues that failed. The
-    /// next call repeats only these.
+    /// later declarations of other processes.
+    ///
+    /// # Errors
+    /// One that names the queues that failed. The next call repeats only these.
     pub(crate) async fn restore_limits(&self, are_lost: bool) -> Result<()> {
         let connection = self.link.connections();
         let missing = {

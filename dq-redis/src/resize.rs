@@ -208,8 +208,10 @@ impl RedisBackend {
         restored.map(drop)
     }
 
-    /// `false` if the stored layout is no longer `stored`. Errors: `Config` if the queue holds jobs
-    /// or pinned ids, is paused, or has limits in a cluster.
+    /// `false` if the stored layout is no longer `stored`.
+    ///
+    /// # Errors
+    /// `Config` if the queue holds jobs or pinned ids, is paused, or has limits in a cluster.
     async fn resize(&self, queue: &QueueName, stored: Layout, shards: u16) -> Result<bool> {
         let old = self.partitions.make(queue, stored.shards);
         let new = self.partitions.make(queue, shards);

@@ -26,7 +26,7 @@ usage: cargo xtask COMMAND
   test --quick                      the tests that need no server
   layers                            checks that imports between files form no cycles
   servers                           fetches the programs that the tests need; `test` does it too
-  bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
+  bench [--only NAME] [--page FILE] runs the benchmarks behind the published figures, in release mode
   scale --backend X --pending N     measures with up to N pending jobs, in release mode; writes a table and a plot
   horizon [--seconds N]             measures PostgreSQL under an old snapshot, in release mode; writes a plot
   peers [--peer PEER] [--quick]     compares with other libraries side by side, on Redis, PostgreSQL and SQLite

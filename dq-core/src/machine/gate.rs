@@ -86,8 +86,9 @@ impl Gate {
 
     /// Returns how many jobs a claim gets that wants `max`, of which `starting` would start at
     /// once, if `room` may start. The others wait in the runner, where they count as running: so
-    /// they come only if half of the room stays free, and [half of their group's
-    /// limit](Self::group_stays_half_free). Builds that share a log must agree on both.
+    /// they come only if half of the room stays free, and half of their group's limit (see
+    /// [`group_stays_half_free`](Self::group_stays_half_free)). Builds that share a log must agree
+    /// on both.
     pub fn allowed(&self, room: usize, max: usize, starting: usize) -> usize {
         if room / 2 >= max { max } else { room.min(max).min(starting) }
     }

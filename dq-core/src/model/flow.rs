@@ -367,8 +367,8 @@ mod tests {
         assert!(error.contains("pause it"), "{error}");
     }
 
-    /// Starts as many jobs as it may at random times: no span of the rate's time has more than jobs
-    /// + burst − 1.
+    /// Starts as many jobs as it may at random times: no span of the rate's time has more than
+    /// `jobs + burst − 1`.
     #[test]
     fn no_span_has_more_starts_than_the_rate() {
         let entropy = Entropy::seeded(0);

@@ -10,7 +10,7 @@ use reqwest::{Certificate, ClientBuilder, Response, StatusCode, Url, redirect};
 use super::address::{AddressPolicy, PermittedAddresses, Resolve};
 use super::settings::HttpSettings;
 use crate::error::invalid_setting;
-use crate::tls;
+use crate::{ca, tls};
 
 /// How much of a failure's body goes into the failure reason.
 const EXCERPT_BYTES: usize = 256;
@@ -111,9 +111,9 @@ fn trusting(builder: ClientBuilder, settings: &HttpSettings, url: &Url) -> Resul
         });
     };
     if url.scheme() != "https" {
-        return Err(tls::ca_without_tls("https"));
+        return Err(ca::without_tls("https"));
     }
-    let certificates = tls::certificates(path)?;
+    let certificates = ca::certificates(path)?;
     let trusted: Result<Vec<_>, _> =
         certificates.iter().map(|it| Certificate::from_der(it)).collect();
     Ok(builder.tls_certs_only(trusted.map_err(|error| unusable_tls(settings, error))?))

@@ -44,7 +44,7 @@ pub struct IngressSettings {
     /// The stream's consumer group; `dq` by default.
     #[serde(default)]
     pub group: Option<String>,
-    /// For `amqp`: a PEM file with the certificate authority to trust.
+    /// For `amqp`: a PEM file with the certificate authorities to trust.
     #[serde(default)]
     pub ca: Option<PathBuf>,
 }

@@ -13,9 +13,11 @@ const SETTING: &str = "notify-keyspace-events";
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Adds the letters for `expired` events to every primary's setting, and removes none. Errors: The
-/// message of the first server that refuses; the others are set nevertheless. An unreachable server
-/// is only logged.
+/// Adds the letters for `expired` events to every primary's setting, and removes none.
+///
+/// # Errors
+/// The message of the first server that refuses; the others are set nevertheless. An unreachable
+/// server is only logged.
 pub(super) async fn configure(link: &Link) -> Result<(), String> {
     let clients = match clients(link).await {
         Ok(clients) => clients,

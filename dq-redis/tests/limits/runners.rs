@@ -84,7 +84,8 @@ async fn run_all(flow: Flow) {
     let mut ran = HashSet::new();
     while ran.len() < JOBS {
         let report = tokio::time::timeout(WAIT, reports.recv()).await;
-        let (id, running) = report.unwrap_or_else(|_| panic!("{flow}: {ran:?} of {JOBS}")).unwrap();
+        let (id, running) =
+            report.unwrap_or_else(|_| panic!("{flow}: {} of {JOBS}", ran.len())).unwrap();
         assert!(ran.insert(id), "{flow}: {id} runs again");
         let max = flow.max_running.or(flow.group_max_running);
         let max = max.map_or(usize::MAX, |max| max as usize);
