@@ -16,8 +16,7 @@ pub(crate) fn certificates(ca: &Path) -> Result<Vec<CertificateDer<'static>>> {
             "set `ca` to a PEM file with the certificates of your certificate authority",
         )
     };
-    let text =
-        std::fs::read(ca).map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    let text = std::fs::read(ca).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
         .map_err(|error| unusable(format!("is not PEM: {error}")))?;
