@@ -21,7 +21,7 @@
 //!   without it, runners find jobs by their claims, once a second.
 //! - Claims take as long under an old snapshot (a report, a backup) as without one. With
 //!   `max_running`, they read again what has ended within a lease's time.
-//! - Claims of one queue with limits wait for each other, those of other queues do not.
+//! - Claims of a queue with limits wait for each other, but not for claims of other queues.
 //! - A long batch is stored in chunks of up to 1,000 jobs or 4 MiB. Each chunk is atomic.
 //!
 //! # When a call fails

@@ -12,8 +12,8 @@
 //! Versions without groups cannot read a queue with `group_max_running` either. Update all
 //! processes, also those that only schedule jobs, before you set a limit.
 //!
-//! A server that loses its data loses limits, too. Runners that have declared some restore them
-//! within 15 seconds; those that operators have set are lost.
+//! A server that loses its data loses limits, too. Runners restore their declared
+//! limits within 15 seconds; limits set by operators are lost.
 //!
 //! # Rights
 //!

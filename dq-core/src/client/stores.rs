@@ -371,7 +371,7 @@ enum KeyConflict<'a> {
     Decided(Scheduled),
 }
 
-/// Creates the error of a call that failed on `store` after an earlier call did what `done` says.
+/// Creates the error of a call that failed on `store`; `done` says what an earlier call did.
 fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Error) -> Error {
     // Keep the error kind if repeating cannot help.
     let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };

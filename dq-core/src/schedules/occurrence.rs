@@ -114,7 +114,7 @@ impl ScheduleJob {
         self.occurrence_jobs(name, &with_due.collect::<Vec<_>>(), horizon)
     }
 
-    /// Returns what became of an occurrence whose job the store answered with `scheduled`.
+    /// Returns the result of an occurrence; `scheduled` is the store's answer about its job.
     pub(super) fn handled(
         &self,
         name: &str,

@@ -453,7 +453,7 @@ impl Comparison {
         })
     }
 
-    /// The id of one job or the ids of all, also of jobs that are not dead: they must not change.
+    /// The id of one job, or all ids. Jobs that are not dead are among them and must not change.
     fn ids(&self, number: Option<usize>) -> Vec<JobId> {
         match number {
             None => self.jobs.iter().map(|job| job.id).collect(),
