@@ -98,7 +98,7 @@ fn tls_connector(ca: Option<&Path>, scheme: &AMQPScheme) -> Result<Option<Arc<Ru
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {
             invalid_setting(
                 format!("the certificates of the operating system cannot be read: {error}"),
-                "set `ca` to a PEM file with the certificates of your certificate authority",
+                ca::REMEDY,
             )
         })?,
         Some(ca) => {

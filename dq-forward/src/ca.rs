@@ -8,14 +8,13 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::error::invalid_setting;
 
+pub(crate) const REMEDY: &str =
+    "set `ca` to a PEM file with the certificates of your certificate authority";
+
 /// Reads the certificates of the setting `ca`; `Config` if there is none.
 pub(crate) fn certificates(ca: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let unusable = |why: String| {
-        invalid_setting(
-            format!("the file of `ca`, {}, {why}", ca.display()),
-            "set `ca` to a PEM file with the certificates of your certificate authority",
-        )
-    };
+    let unusable =
+        |why: String| invalid_setting(format!("the file of `ca`, {}, {why}", ca.display()), REMEDY);
     let text = std::fs::read(ca).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()

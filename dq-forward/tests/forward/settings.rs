@@ -1,3 +1,5 @@
+use std::fs;
+
 use dq_core::ErrorKind;
 use dq_forward::{HttpForward, HttpSettings};
 
@@ -5,6 +7,9 @@ use crate::common::client;
 
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_refused_by_name() {
+    let cut_off = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&cut_off, "-----BEGIN CERTIFICATE-----\nAAAA").unwrap();
+    let cut_off = format!("type = 'http'\nurl = 'https://h'\nca = '{}'", cut_off.path().display());
     for (keys, expected) in [
         ("type = 'http'", "missing field `url`"),
         (
@@ -31,6 +36,11 @@ async fn settings_that_cannot_be_used_are_refused_by_name() {
         ),
         ("type = 'http'\nurl = 'https://h'\ntimeout = '0s'", "`timeout`"),
         ("type = 'http'\nurl = 'https://h'\nca = '/does/not/exist'", "/does/not/exist"),
+        (
+            "type = 'http'\nurl = 'http://h'\nca = 'Cargo.toml'",
+            "`ca` is set, but `url` does not begin with https://",
+        ),
+        (&cut_off, "is not PEM"),
         (
             "type = 'amqp'\nurl = 'hunter2'\nrouting_key = 'k'",
             "`url` is not the URL of an AMQP broker",

@@ -9,7 +9,9 @@ use dq_servers::{Redis, RedisCluster};
 use dq_testkit::fixture::{TIMEOUT, wait_until};
 
 use crate::common::{claim, job, queue};
-use crate::expiry::fixture::{FAR, expire, expiry_key, hint, listen, open, schedule};
+use crate::expiry::fixture::{
+    FAR, expire, expiry_key, hint, listen, open, open_and_configure, schedule,
+};
 
 #[tokio::test]
 async fn events_of_every_node_are_received() {
@@ -36,9 +38,31 @@ async fn events_of_every_node_are_received() {
             break;
         }
     }
-    for node in cluster.nodes() {
-        let letters = node.command(&["CONFIG", "GET", "notify-keyspace-events"]).list()[1].text();
-        assert!(letters.contains('E') && letters.contains('x'), "{letters}");
+    assert!(cluster.nodes().iter().all(is_configured));
+}
+
+fn is_configured(node: &Redis) -> bool {
+    let letters = node.command(&["CONFIG", "GET", "notify-keyspace-events"]).list()[1].text();
+    letters.contains('E') && letters.contains('x')
+}
+
+#[tokio::test]
+async fn one_node_that_refuses_to_be_configured_does_not_keep_the_others_from_it() {
+    let cluster = RedisCluster::start(3);
+    let url = format!("redis+cluster://{}", cluster.nodes()[0].address());
+    // Each in turn, because only nodes after the one that refuses could be left out.
+    for refusing in cluster.nodes() {
+        for node in cluster.nodes() {
+            assert!(node.command(&["CONFIG", "SET", "notify-keyspace-events", ""]).is_ok());
+        }
+        let user = ["ACL", "SETUSER", "default"];
+        assert!(refusing.command(&[&user[..], &["-config|set"]].concat()).is_ok());
+        let _backend = open_and_configure(url.clone()).await;
+        for node in cluster.nodes().iter().filter(|node| node.port() != refusing.port()) {
+            wait_until("the node is configured", async || is_configured(node)).await;
+        }
+        assert!(!is_configured(refusing));
+        assert!(refusing.command(&[&user[..], &["+@all"]].concat()).is_ok());
     }
 }
 
