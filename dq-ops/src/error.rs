@@ -114,7 +114,9 @@ impl OpsError {
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Self::Forbidden { .. } => Some("ask an administrator of this service".to_owned()),
+            Self::Forbidden { needs, .. } => {
+                Some(format!("log in with the role {needs}, or use a token that has it"))
+            }
             Self::ForeignQueue { .. } => {
                 Some("add it to the `queues` of your token, in `[serve.tokens.…]`".to_owned())
             }

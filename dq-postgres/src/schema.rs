@@ -144,7 +144,11 @@ pub(crate) async fn ensure(pool: &Pool, schema: &str, role: Option<&str>) -> Res
         // What is installed is read again under the lock: another process may migrate at the same
         // time.
         let script = script(schema, role);
-        let sql = format!("BEGIN ISOLATION LEVEL READ COMMITTED;\n{script}COMMIT");
+        // A new schema has nothing to drop, which the server would tell in a notice.
+        let sql = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL client_min_messages = warning;\n\
+             {script}COMMIT"
+        );
         let done = pool.execute_all(&sql).await;
         done.map_err(|error| if is_current { error } else { not_migrated(schema, found, error) })?;
     }

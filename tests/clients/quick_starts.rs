@@ -16,7 +16,7 @@ const GREETING: &str = "Hello, Ann!";
 /// Stands for `cargo install`, which would take minutes: this workspace's `dq` is already in the
 /// `PATH`.
 const CARGO: &str = r#"#!/bin/sh
-[ "$1 $2 $3" = "install --locked --path" ] && grep -q '"dq-cli"' "$4/Cargo.toml"
+[ "$1 $2 $3 $4" = "install --locked --debug --path" ] && grep -q '"dq-cli"' "$5/Cargo.toml"
 "#;
 
 /// `prints TEXT COMMAND` runs a program until it prints the text.

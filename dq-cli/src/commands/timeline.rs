@@ -112,7 +112,9 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
             format!("{} of its group {} run, the most at once", running, text::clean(group))
         }
         WaitReason::NoFreeSlot => "no free slot".to_owned(),
-        WaitReason::Claimable => "about to be claimed".to_owned(),
+        WaitReason::Claimable => {
+            "about to be claimed, unless the runner was killed in the last minute".to_owned()
+        }
         WaitReason::Unknown => "due; whether a runner listens is not known".to_owned(),
         WaitReason::Running { worker: Some(worker) } => format!("runs on {}", text::clean(worker)),
         WaitReason::Running { worker: None } => "runs".to_owned(),

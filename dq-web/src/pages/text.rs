@@ -215,7 +215,7 @@ texts! {
     total_created: "Stored since the beginning", "累计创建";
     total_done: "Done since the beginning", "累计完成";
     truncated: "only the beginning is shown", "仅显示开头";
-    wait_claimable: "It is due, and a runner has a free slot: it is about to start.", "已到期且有空闲槽位，即将开始。";
+    wait_claimable: "It is due, and a runner has a free slot: it is about to start, unless that runner was killed in the last minute.", "已到期且有空闲槽位，即将开始，除非该运行器在最近一分钟内被强行终止。";
     wait_dead: "It is dead, and waits for an operator.", "已进入死信，等待人工处理。";
     wait_no_runner: "It is due, but no runner listens to its queue.", "已到期，但没有执行器监听此队列。";
     wait_no_slot: "It is due, but all runners of its queue are busy.", "已到期，但执行器的槽位全部占用。";
