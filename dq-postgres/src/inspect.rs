@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::Param;
-use crate::error::{unexpected, unsupported};
+use crate::error::{Effect, unexpected, unsupported};
 use crate::flow;
 use crate::params;
 use crate::row;
@@ -54,7 +54,7 @@ impl Store {
     pub(crate) async fn count_jobs(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
         let names = (!names.is_empty()).then_some(names);
-        let rows = self.read(STATS, &[(&names, Type::TEXT_ARRAY)]).await?;
+        let rows = self.query(Effect::Counts, STATS, &[(&names, Type::TEXT_ARRAY)]).await?;
         let found = rows.iter().map(|row| stats(row).map_err(|_| unexpected()));
         let found: Vec<QueueStats> = found.collect::<Result<_>>()?;
         if names.is_none() {

@@ -76,16 +76,20 @@ async fn a_frozen_server_leaves_the_outcome_of_changes_unknown() {
     // that has claimed also maintains the store, on the same connection.
     let connected = || retry(|| connect(&url));
     let (backend, settling) = (connected().await, connected().await);
-    let (counting, claiming) = (connected().await, connected().await);
+    let (reading, claiming) = (connected().await, connected().await);
+    let counting = connected().await;
     retry(|| backend.schedule(vec![job("q")])).await;
     let leased = retry(|| claim_for(&*claiming, &["q"], 1, LEASE)).await.jobs.remove(0);
     let new = in_an_hour(job("q"));
     let done = [Settlement::new(leased.lease(), Verdict::Done)];
     postgres.freeze();
-    let (stored, settled, counted, claimed) = tokio::join!(
+    // It waits longer than the others, so it sees the server again.
+    let counted = tokio::spawn(async move { counting.stats(&[]).await });
+    let sought = by_id(&new);
+    let (stored, settled, found, claimed) = tokio::join!(
         backend.schedule(vec![new.clone()]),
         settling.settle(&done),
-        counting.stats(&[]),
+        reading.get(&sought),
         claim_for(&*claiming, &["q"], 1, LEASE),
     );
     // There is no connection to send it.
@@ -94,9 +98,10 @@ async fn a_frozen_server_leaves_the_outcome_of_changes_unknown() {
     let words = [&*address, "1s", "same job ids"];
     assert_error(stored, ErrorKind::OutcomeUnknown, &words);
     assert_error(settled, ErrorKind::OutcomeUnknown, &words);
-    assert_error(counted, ErrorKind::Unavailable, &[&address, "1s"]);
+    assert_error(found, ErrorKind::Unavailable, &[&address, "1s"]);
     assert_error(claimed, ErrorKind::Unavailable, &[&address]);
     assert_error(unsent, ErrorKind::Unavailable, &[&address]);
+    assert_eq!(counted.await.unwrap().unwrap().len(), 1);
 
     let again = retry(|| backend.schedule(vec![new.clone()])).await;
     assert!(

@@ -15,6 +15,9 @@ use crate::error::{self, Effect};
 /// Attempts at a statement that the server has rolled back because of another one.
 const ATTEMPTS: usize = 20;
 
+/// How many times `response_timeout` a count may take: it reads an index entry for each job.
+const COUNT_PATIENCE: u32 = 12;
+
 /// A parameter with its type.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -105,13 +108,17 @@ impl Pool {
             return Err(error::closed());
         }
         let mut connection = self.get().await?;
-        match tokio::time::timeout(self.response_timeout, call(&mut connection)).await {
+        let limit = match effect {
+            Effect::Counts => self.response_timeout * COUNT_PATIENCE,
+            Effect::Reads | Effect::Changes => self.response_timeout,
+        };
+        match tokio::time::timeout(limit, call(&mut connection)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(error::from_statement(&self.server, effect, &error)),
             Err(_) => {
                 // Its reply may still come, so no other call may use the connection.
                 drop(Object::take(connection));
-                Err(error::timed_out(&self.server, effect, self.response_timeout))
+                Err(error::timed_out(&self.server, effect, limit))
             }
         }
     }
