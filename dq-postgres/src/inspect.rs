@@ -156,7 +156,8 @@ impl Store {
         let (from, to): (Vec<i64>, Vec<i64>) =
             edges.windows(2).map(|pair| (pair[0].as_millis(), pair[1].as_millis())).unzip();
         let rows = self
-            .read(
+            .query(
+                Effect::Counts,
                 "WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
                 named AS MATERIALIZED (SELECT q FROM dq.queue WHERE name = $1)
                 SELECT

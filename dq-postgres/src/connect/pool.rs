@@ -109,7 +109,7 @@ impl Pool {
         }
         let mut connection = self.get().await?;
         let limit = match effect {
-            Effect::Counts => self.response_timeout * COUNT_PATIENCE,
+            Effect::Counts => self.response_timeout.saturating_mul(COUNT_PATIENCE),
             Effect::Reads | Effect::Changes => self.response_timeout,
         };
         match tokio::time::timeout(limit, call(&mut connection)).await {
