@@ -110,7 +110,9 @@ impl Store {
         match &self.kind {
             Kind::Memory => "memory:".to_owned(),
             Kind::Files(dir) => format!("sqlite://{}/another.db", dir.display()),
-            Kind::Redis(redis) => format!("{}?prefix=another", redis.url()),
+            Kind::Redis(redis) => {
+                format!("{}://{}/0?prefix=another", self.name, redis.address())
+            }
             Kind::RabbitMq(rabbit, vhosts) => {
                 let number = vhosts.borrow().end;
                 vhosts.borrow_mut().end += 1;

@@ -40,7 +40,7 @@ impl Times {
         // occurrence lies after `end` and at or before `until`.
         let (mut known, mut end) = (first, until);
         while known < end {
-            let middle = known + (end - known) / 2;
+            let middle = known.midpoint(end);
             match self.next_after(middle).filter(|next| *next <= end) {
                 Some(next) => known = next,
                 None => end = middle,

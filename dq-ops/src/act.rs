@@ -1,8 +1,8 @@
 //! Actions on single jobs and whole queues.
 
 use dq_core::{
-    Backend, Cancelled, Due, Error, JobId, JobState, QueueHandle, QueueName, Rescheduled, Target,
-    Timestamp,
+    Backend, Cancelled, Due, Error, ErrorKind, JobId, JobState, QueueHandle, QueueName,
+    Rescheduled, Target, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -106,9 +106,13 @@ impl Session {
                 return Ok(());
             }
             match self.view(queue, target).await?.state {
-                JobState::Dead => Err(OpsError::conflict(
+                JobState::Dead if action == BulkAction::Replay => Err(OpsError::conflict(
                     format!("job {id} stays dead: a live job has its key"),
                     "replay it when that job has ended, or cancel that job",
+                )),
+                JobState::Dead => Err(OpsError::conflict(
+                    format!("job {id} was alive at the call, and is dead now"),
+                    "remove it again",
                 )),
                 state => Err(OpsError::conflict(
                     format!("job {id} is not dead but {state}"),
@@ -145,7 +149,8 @@ impl Session {
         self.audited("pause", queue, None, |changed| u64::from(*changed), pause).await
     }
 
-    /// Resumes a paused queue; returns `false` if it is not paused.
+    /// Resumes a paused queue, and opens one that a handler has throttled; returns `false` if it was
+    /// neither.
     ///
     /// # Errors
     /// `NotFound` if no job, runner, schedule or configuration names the queue.
@@ -188,7 +193,10 @@ impl Session {
         }
         let Err(unknown) = self.queue(queue).await else { return Ok(()) };
         // A schedule may precede its first job; a store without schedules names none.
-        let schedules = dq.schedules().await.unwrap_or_default();
+        let schedules = match dq.schedules().await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
+            schedules => schedules?,
+        };
         match schedules.iter().any(|schedule| schedule.spec.queue == *queue) {
             true => Ok(()),
             false => Err(unknown),
@@ -225,7 +233,7 @@ fn is_running(target: &Target) -> OpsError {
 }
 
 fn unknown_result(call: &str) -> OpsError {
-    Error::new(dq_core::ErrorKind::Internal, format!("{call} has a result of a later version"))
+    Error::new(ErrorKind::Internal, format!("{call} has a result of a later version"))
         .remedy("update dq")
         .into()
 }

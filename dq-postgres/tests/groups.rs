@@ -76,7 +76,7 @@ async fn concurrent_claims_and_settlements_keep_the_limit_and_leave_nothing_park
             let store = Arc::clone(&stores[n % 2]);
             workers.spawn(work(store, format!("worker-{n}"), Arc::clone(&progress)));
         }
-        let worked = tokio::time::timeout(Duration::from_secs(60), workers.join_all()).await;
+        let worked = tokio::time::timeout(Duration::from_secs(240), workers.join_all()).await;
         let done = lock(&progress).done;
         worked.unwrap_or_else(|_| panic!("{isolation}: {done} jobs ended, others stay parked"));
     }

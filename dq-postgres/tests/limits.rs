@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dq_core::config::Migrated;
 use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Verdict, Want};
@@ -152,9 +152,11 @@ async fn two_settlements_at_once_below_a_lowered_limit_call_a_worker() {
 async fn an_ended_lease_calls_one_worker() {
     let url = database().await;
     let backend = connect(&url).await;
-    for flow in
-        [Flow::UNLIMITED.max_running(3), Flow::UNLIMITED.max_running(3).group_max_running(3)]
-    {
+    let flows =
+        [Flow::UNLIMITED.max_running(3), Flow::UNLIMITED.max_running(3).group_max_running(3)];
+    let mut flows = flows.into_iter();
+    let mut next = flows.next();
+    while let Some(flow) = next {
         declare(&backend, flow).await;
         backend.schedule((0..9).map(|_| job(Due::NOW).group("a")).collect()).await.unwrap();
         let leased = claim(&backend, 3).await.jobs;
@@ -163,6 +165,7 @@ async fn an_ended_lease_calls_one_worker() {
             assert!(claim_as(&backend, 1, worker).await.is_empty());
         }
         let (listening, mut called) = called_workers(&url).await;
+        let begin = Instant::now();
         for leased in leased {
             settle(&backend, &[leased], Verdict::Done).await;
         }
@@ -170,8 +173,12 @@ async fn an_ended_lease_calls_one_worker() {
             assert_eq!(claim_as(&backend, 1, worker).await.len(), 1);
         }
         listening.batch_execute("NOTIFY dq, 'end'").await.unwrap();
-        for worker in workers.into_iter().chain(["end"]) {
-            assert_eq!(called.recv().await.unwrap(), worker);
+        // A worker that does not come for a second is called again.
+        if begin.elapsed() < Duration::from_secs(1) {
+            for worker in workers.into_iter().chain(["end"]) {
+                assert_eq!(called.recv().await.unwrap(), worker);
+            }
+            next = flows.next();
         }
         client(&url).await.batch_execute("DELETE FROM dq.job; DELETE FROM dq.gate").await.unwrap();
     }

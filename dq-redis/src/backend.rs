@@ -1,4 +1,4 @@
-//! The native backend: connects, and passes each call on to the call's file, like `claim.rs`.
+//! The native backend: connects, and passes each call on to the call's file, like `settle.rs`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The state of the native backend. Each call has its own file: `schedule.rs`,
-//! `claim.rs`, `settle.rs`, …
+//! `claim/`, `settle.rs`, …
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

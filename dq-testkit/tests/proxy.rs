@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dq_testkit::faults::TcpProxy;
+use dq_testkit::fixture::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -98,7 +99,8 @@ async fn either_direction_is_paused_and_goes_on() {
         let before = received.load(Ordering::SeqCst);
         pause(&proxy);
         assert!(is_silent(&mut stream).await);
-        assert_eq!(received.load(Ordering::SeqCst) - before, arrives);
+        let arrived = async || received.load(Ordering::SeqCst) - before == arrives;
+        wait_until("the requests arrive", arrived).await;
         proxy.resume();
         assert_eq!(stream.read(&mut [0; 16]).await.unwrap(), 4);
     }
@@ -109,15 +111,19 @@ async fn a_delay_holds_each_direction_and_limits_nothing_else() {
     let (proxy, _) = echo().await;
     let mut stream = connect(&proxy).await;
     proxy.delay(Duration::from_millis(500));
-    let begin = Instant::now();
-    for _ in 0..4 {
-        stream.write_all(b"ping").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let begin = Instant::now();
+        for _ in 0..4 {
+            stream.write_all(b"ping").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        stream.read_exact(&mut [0; 16]).await.unwrap();
+        quickest = quickest.min(begin.elapsed());
     }
-    stream.read_exact(&mut [0; 16]).await.unwrap();
-    let took = begin.elapsed();
+    assert!(quickest >= Duration::from_secs(1), "{quickest:?}");
     // Delayed one by one, they take four times as long.
-    assert!((Duration::from_secs(1)..Duration::from_millis(3_500)).contains(&took), "{took:?}");
+    assert!(quickest < Duration::from_millis(3_500), "{quickest:?}");
 
     proxy.delay(Duration::from_secs(3_600));
     assert!(is_silent(&mut stream).await);

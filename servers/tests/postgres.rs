@@ -34,16 +34,25 @@ fn a_killed_server_keeps_a_committed_row_and_leaves_no_process() {
 #[test]
 fn a_frozen_server_suspends_its_queries() {
     let postgres = Postgres::start();
-    let pause = "SELECT pg_sleep(0.5)";
-    thread::scope(|scope| {
-        let query = scope.spawn(|| postgres.execute(pause));
-        wait_until_running(&postgres, pause);
-        postgres.freeze();
-        thread::sleep(Duration::from_secs(1));
-        assert!(!query.is_finished(), "the query has ended on a frozen server");
-        postgres.thaw();
-        query.join().expect("the query ends");
+    // A slow machine may freeze the server too late for a short query.
+    let frozen = [1, 10, 60].into_iter().any(|seconds| {
+        let pause = Duration::from_secs(seconds);
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            let query = scope.spawn(|| postgres.execute(&format!("SELECT pg_sleep({seconds})")));
+            thread::sleep(pause / 2);
+            postgres.freeze();
+            let in_time = begin.elapsed() < pause;
+            if in_time {
+                thread::sleep(pause);
+                assert!(!query.is_finished(), "the query has ended on a frozen server");
+            }
+            postgres.thaw();
+            query.join().expect("the query ends");
+            in_time
+        })
     });
+    assert!(frozen, "no query was running when the server was frozen");
 }
 
 #[test]

@@ -38,7 +38,7 @@ async fn a_thousand_idle_polls_cost_as_much_as_a_runner() {
     assert!(growth <= POLLS as u64 * MAX_BYTES_PER_POLL, "{growth} bytes for {POLLS} polls");
 
     // Far shorter than the lease: no late poll gets the job again.
-    let polls = poll(&server, POLLS, "10s");
+    let polls = poll(&server, POLLS, "30s");
     schedule(&server.address, "A", work(0, "done"), 2_000).await;
     let statuses = statuses(polls).await;
     let served = statuses.iter().filter(|status| **status == 200).count();

@@ -125,7 +125,7 @@ async fn a_name_mapper_and_name_prefix_give_both_sides_one_queue(version: Versio
     let java = peer.queue(QUEUE, Codec::String);
     let rust = Rust::connect(&redis, version, "&codec=string&name_prefix=app:").await;
     java.open().await;
-    let _ = rust.schedule(json!("to java"), SOON).await;
+    let _ = rust.schedule(json!("to java"), Duration::from_secs(5)).await;
     let waiting = format!("redisson_delay_queue_timeout:{{app:{QUEUE}}}");
     assert_eq!(redis.command(&["ZCARD", &waiting]).int(), 1);
     assert_eq!(java.take(MAX_WAIT).await, Some("to java".into()));

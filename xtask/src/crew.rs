@@ -102,12 +102,12 @@ impl Crew {
             .status();
     }
 
-    /// Waits up to ten seconds until a process has begun its log. From then on it handles signals;
+    /// Waits up to a minute until a process has begun its log. From then on it handles signals;
     /// it has no log while it cannot connect.
     pub(crate) fn await_log(&self, index: usize) {
         let log = self.log(&self.running[index].name);
         let begin = Instant::now();
-        while !log.exists() && begin.elapsed() < Duration::from_secs(10) {
+        while !log.exists() && begin.elapsed() < Duration::from_secs(60) {
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -29,7 +29,12 @@ pub(super) fn limits(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Resu
             store.fresh()?;
             prepare(peer, &store.address(), limits, sizes.limited)?;
             let worker = Worker::start(peer, &store.address(), 0)?;
-            *measured = rate(&worker.runs(sizes.limited, PATIENCE))?;
+            let runs = worker.runs(sizes.limited, PATIENCE);
+            if runs.len() < sizes.limited {
+                let (ran, name) = (runs.len(), peer.name);
+                return Err(format!("{name} has run {ran} of {} jobs", sizes.limited).into());
+            }
+            *measured = rate(&runs)?;
         }
         Ok([rates[0], rates[1] / rates[0], rates[2] / rates[0]])
     })?;
@@ -79,7 +84,11 @@ fn freed_slots(peer: &Peer, address: &str, jobs: usize) -> Result<Vec<(Duration,
     let freed = runs.windows(2).map(|pair| {
         let [(started, worker), (next, other)] = [pair[0], pair[1]];
         let between = Duration::from_micros((next - started).unsigned_abs());
-        (between.saturating_sub(Duration::from_millis(RUN_MILLIS)), worker != other)
+        // Some peers' clocks and timers count whole milliseconds.
+        if between + Duration::from_millis(2) < Duration::from_millis(RUN_MILLIS) {
+            return Err(format!("{} ran two jobs at once in one slot", peer.name).into());
+        }
+        Ok((between.saturating_sub(Duration::from_millis(RUN_MILLIS)), worker != other))
     });
-    Ok(freed.collect())
+    freed.collect()
 }

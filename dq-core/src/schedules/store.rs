@@ -73,14 +73,24 @@ async fn write(
     schedule_job.writer = (dq.shared().environment.entropy.bits() >> 64) as u64;
     let job =
         schedule_job.to_job(id, name, dq.backend().now().await?, dq.shared().limits.horizon)?;
-    match dq.shared().stores.schedule_internal(job.on_conflict(policy)).await? {
-        Scheduled::Replaced(_) => Ok(true),
-        // Another process or an earlier attempt may have stored the id.
-        Scheduled::Created(_) => {
+    let stores = &dq.shared().stores;
+    match stores.schedule_internal(job.on_conflict(policy)).await? {
+        Scheduled::Replaced(_) if stores.drain.is_empty() => Ok(true),
+        // Another process or an earlier attempt may have stored the id. Then only a job in a drained
+        // store was replaced.
+        Scheduled::Created(_) | Scheduled::Replaced(_) => {
             let found = find(dq, name).await?;
             Ok(found.is_some_and(|(_, found)| found.writer == schedule_job.writer))
         }
-        Scheduled::Kept(_) | Scheduled::AlreadyRunning(_) | Scheduled::Ended(_) => Ok(false),
+        Scheduled::Ended(_) => {
+            // The old job was replaced before. In a drained store it stays if the call that did so
+            // was interrupted.
+            if let Some(old) = old.filter(|_| !stores.drain.is_empty()) {
+                let _ = dq.queue(QUEUE)?.cancel(old.job.id).await?;
+            }
+            Ok(false)
+        }
+        Scheduled::Kept(_) | Scheduled::AlreadyRunning(_) => Ok(false),
     }
 }
 
@@ -154,9 +164,14 @@ pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
     }
     // In this order, so that a crash in between does not lose the schedule. Both exist until
     // another process starts.
-    change(dq, name, |present| present.is_none().then(|| schedule_job.clone())).await?;
+    let renamed =
+        change(dq, name, |present| present.is_none().then(|| schedule_job.clone())).await?;
     remove(dq, alias).await?;
-    tracing::info!(schedule = name, alias, "the schedule has a new name");
+    if renamed {
+        tracing::info!(schedule = name, alias, "the schedule has a new name");
+    } else {
+        tracing::info!(schedule = name, alias, "the schedule exists; that of the alias is removed");
+    }
     Ok(())
 }
 
@@ -182,9 +197,12 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 /// after the removal job is cancelled.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
     let queue = dq.queue(QUEUE)?;
+    let mut is_replaced = false;
     for _ in 0..ATTEMPTS {
         // Does not read the payload, so that a damaged schedule can be removed.
-        let Some(JobView { job: old, .. }) = queue.get(name).await? else { return Ok(false) };
+        let Some(JobView { job: old, .. }) = queue.get(name).await? else {
+            return Ok(is_replaced);
+        };
         let cancelled = if old.payload == REMOVED {
             // Another process is removing it, or ended before it could.
             queue.cancel(old.id).await?
@@ -194,15 +212,19 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             let last = schedule_job(id, name, due, Bytes::from_static(REMOVED))?;
             let last = last.on_conflict(OnConflict::Replace);
             match dq.shared().stores.schedule_internal(last).await? {
-                Scheduled::Replaced(_) => match queue.cancel(id).await? {
-                    Cancelled::NotFound => return Ok(true),
-                    cancelled => cancelled,
-                },
+                Scheduled::Replaced(_) => {
+                    is_replaced = true;
+                    match queue.cancel(id).await? {
+                        Cancelled::NotFound => return Ok(true),
+                        cancelled => cancelled,
+                    }
+                }
                 // The job may be a schedule job, if a concurrent change stored this id first. If
                 // another change has replaced it, the cancel finds nothing, and the loop repeats.
                 Scheduled::Created(_) => queue.cancel(id).await?,
-                // A schedule job with that id existed, and was replaced or removed meanwhile.
-                Scheduled::Ended(_) => queue.cancel(name).await?,
+                // A schedule job with that id existed, and was replaced or removed meanwhile. No
+                // call can store it again.
+                Scheduled::Ended(_) => queue.cancel(old.id).await?,
                 Scheduled::Kept(_) | Scheduled::AlreadyRunning(_) => Cancelled::AlreadyRunning,
             }
         };

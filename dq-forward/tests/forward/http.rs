@@ -107,12 +107,12 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
         (&["HTTP/1.1 20", OK], &["retry no answer", "done"]),
         (&["garbage\r\n\r\n", OK], &["retry no answer", "done"]),
         (&[UNFINISHED], &["dead rejected: answered 410 Gone: moved"]),
-        (&[HANG, OK], &["retry no answer within 3s", "done"]),
+        (&[HANG, OK], &["retry no answer within 10s", "done"]),
     ] {
         let receiver = Receiver::start("127.0.0.1:0", answers).await;
         let two_attempts = "[queues.HOOK]\nmax_attempts = 2";
         let is_slow = [HANG, UNFINISHED].contains(&answers[0]);
-        let timeout = if is_slow { "timeout = \"3s\"" } else { "" };
+        let timeout = if is_slow { "timeout = \"10s\"" } else { "" };
         let dq = webhook(&receiver, &format!("dead_on = [422]\n{timeout}\n{two_attempts}")).await;
         let mut running = Running::start(dq.runner());
         schedule(&dq, "HOOK", "1").await;

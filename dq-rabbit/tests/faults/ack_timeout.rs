@@ -18,9 +18,9 @@ async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
     let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
     let mut runner =
         TestRunner::start_with(&backend, &["q"], Duration::from_secs(5), settings).await;
-    let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
+    let jobs: Vec<_> = (0..2).map(|_| after(5_000, job("q"))).collect();
     // These wait for a slot until the broker closes the channel.
-    let waiting: Vec<_> = (0..2).map(|_| after(1_500, job("q"))).collect();
+    let waiting: Vec<_> = (0..2).map(|_| after(5_300, job("q"))).collect();
     backend.schedule(jobs.iter().chain(&waiting).cloned().collect()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     runner.expect_each_once(&waiting).await;

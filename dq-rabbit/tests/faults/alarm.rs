@@ -144,9 +144,10 @@ async fn a_job_that_outlives_its_lease_is_told_to_stop_and_repeated_by_one_proce
         wait_for_alarm(&**process, &in_doubt).await;
     }
     wait_until("the run ends", async || running() == 0).await;
+    let before = starts();
     // Nobody can claim it before the alarm ends.
     tokio::time::sleep(2 * LEASE).await;
-    assert_eq!((starts(), running()), (1, 0));
+    assert_eq!((starts(), running()), (before, 0));
 
     set_watermark(server, "0.9").await;
     wait_until("the job starts again", async || running() == 1).await;
@@ -154,7 +155,7 @@ async fn a_job_that_outlives_its_lease_is_told_to_stop_and_repeated_by_one_proce
     tokio::time::sleep(2 * LEASE).await;
     release.send_replace(true);
     wait_until("the job is done", async || stats(&*backend, "long").await.stored() == 0).await;
-    assert!(starts() >= 2);
+    assert!(starts() > before);
     assert_eq!(runs.most.load(Ordering::SeqCst), 1);
     for (_, running) in runners {
         running.abort();

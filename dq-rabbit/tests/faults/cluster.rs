@@ -21,7 +21,8 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let mut hosts: Vec<_> = nodes.iter().map(|node| node.address()).collect();
     hosts.rotate_left(first);
     let mut config = RabbitConfig::new(format!("amqp://dq:secret@{}", hosts.join(",")));
-    config.response_timeout = Duration::from_secs(10);
+    // Only a fault loses a reply, not a slow machine.
+    config.response_timeout = Duration::from_secs(60);
     config
 }
 
@@ -150,14 +151,19 @@ async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
     }
 }
 
-/// Small jobs stay and are returned, large ones are cancelled.
+/// The smallest log has room for at least twice as many small jobs of three writers.
+const KEPT: usize = 1_000;
+
+/// The first small jobs stay and are returned, large ones are cancelled.
 async fn fill_log(backend: Arc<dyn Backend>, stop: CancellationToken) -> Vec<NewJob> {
     let mut kept = Vec::new();
     while !stop.is_cancelled() {
-        let stays = in_an_hour(job("q"));
-        let stays = stays.clone().payload(stays.id.to_bytes().to_vec());
-        retry(|| backend.schedule(vec![stays.clone()])).await;
-        kept.push(stays);
+        if kept.len() < KEPT {
+            let stays = in_an_hour(job("q"));
+            let stays = stays.clone().payload(stays.id.to_bytes().to_vec());
+            retry(|| backend.schedule(vec![stays.clone()])).await;
+            kept.push(stays);
+        }
         let goes: Vec<_> = (0..3).map(|_| in_an_hour(job("q")).payload(vec![1; 100_000])).collect();
         retry(|| backend.schedule(goes.clone())).await;
         let goes: Vec<_> = goes.iter().map(by_id).collect();

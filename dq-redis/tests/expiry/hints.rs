@@ -99,7 +99,7 @@ async fn the_expiry_key_of_a_delayed_retry_is_near_the_due_time() {
     settle(&backend, &leased, Verdict::retry(Due::from(HOUR), "a reason")).await;
     let due = backend.stats(&[queue()]).await.unwrap()[0].next_due.unwrap();
     let [key_due] = expiry_keys(&server)[..] else { panic!("not exactly one expiry key") };
-    assert!(key_due.abs_diff(due.as_millis()) < 1_000, "{key_due} is the expiry key of {due}");
+    assert!(key_due.abs_diff(due.as_millis()) < 60_000, "{key_due} is the expiry key of {due}");
 }
 
 #[tokio::test]

@@ -9,7 +9,11 @@ use dq_core::{
     Backend, Clock, DelayHandler, Dq, DqBuilder, DurationExt, HandlerResult, JobContext, Outcome,
     QueueCode, RecurringSchedule, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
 };
+use dq_testkit::faults::CrashPoint;
 use dq_testkit::fixture::memory;
+
+use crate::common::open::OpenStore;
+use crate::common::stepped::Stepped;
 
 /// Sunday, 2026-03-01 at 00:00 UTC.
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
@@ -45,6 +49,8 @@ impl DelayHandler for Report {
 pub(crate) struct World {
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) store: Arc<dyn Backend>,
+    /// The store that was in use before.
+    drained: Option<Arc<dyn Backend>>,
     pub(crate) runs: Runs,
 }
 
@@ -58,7 +64,15 @@ impl World {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(VirtualClock::new(START));
         let store = Arc::new(memory(clock.clone()));
-        Self { clock, store, runs: Runs::default() }
+        Self { clock, store, drained: None, runs: Runs::default() }
+    }
+
+    /// Moves to a new store. Later programs drain the old one, and switch to others before each call
+    /// to it.
+    pub(crate) fn change_store(&mut self) {
+        let new = Arc::new(memory(self.clock.clone()));
+        let old = std::mem::replace(&mut self.store, new);
+        self.drained = Some(Stepped::over(old, &CrashPoint::default(), false));
     }
 
     /// Starts a program that may declare a schedule named [`QUEUE`].
@@ -79,8 +93,11 @@ impl World {
         store: Arc<dyn Backend>,
         declared: Option<ScheduleSettings>,
     ) -> Result<Program> {
-        let dq = Dq::builder().backend(store).clock(self.clock.clone()).connect().await?;
-        self.program(dq, declared)
+        let mut dq = Dq::builder().backend(store).clock(self.clock.clone());
+        if let Some(drained) = &self.drained {
+            dq = dq.drain(OpenStore::boxed(drained.clone()));
+        }
+        self.program(dq.connect().await?, declared)
     }
 
     pub(crate) async fn start_runner(

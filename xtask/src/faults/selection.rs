@@ -17,8 +17,9 @@ const STORMS: [(&str, u64); 6] = [
     ("sqlite", 6),
 ];
 
-/// A busy machine may not show a defect within seconds; then a longer storm follows.
-const DEFECT_LENGTHS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(40)];
+/// A busy machine may not show a defect within seconds; then longer storms follow.
+const DEFECT_LENGTHS: [Duration; 3] =
+    [Duration::from_secs(4), Duration::from_secs(40), Duration::from_secs(200)];
 
 const LANES: usize = 3;
 
