@@ -105,14 +105,16 @@ impl Session {
             if changed > 0 {
                 return Ok(());
             }
-            match self.view(queue, target).await?.state {
-                JobState::Dead if action == BulkAction::Replay => Err(OpsError::conflict(
+            let view = self.view(queue, target).await?;
+            let may_be_kept_dead = action == BulkAction::Replay && view.job.key.is_some();
+            match view.state {
+                JobState::Dead if may_be_kept_dead => Err(OpsError::conflict(
                     format!("job {id} stays dead: a live job has its key"),
                     "replay it when that job has ended, or cancel that job",
                 )),
                 JobState::Dead => Err(OpsError::conflict(
                     format!("job {id} was alive at the call, and is dead now"),
-                    "remove it again",
+                    format!("{} it again", action.as_str()),
                 )),
                 state => Err(OpsError::conflict(
                     format!("job {id} is not dead but {state}"),

@@ -14,7 +14,7 @@ fn a_killed_server_keeps_a_committed_row_and_leaves_no_process() {
     thread::scope(|scope| {
         // A computation does not notice that the server's first process has died.
         let busy = scope.spawn(|| postgres.try_execute(computation));
-        wait_until_running(&postgres, computation);
+        wait_until(|| is_running(&postgres, computation));
         let processes = postgres.execute("SELECT pid FROM pg_stat_activity");
         postgres.kill();
         for id in processes.lines() {
@@ -39,8 +39,9 @@ fn a_frozen_server_suspends_its_queries() {
         let pause = Duration::from_secs(seconds);
         let begin = Instant::now();
         thread::scope(|scope| {
-            let query = scope.spawn(|| postgres.execute(&format!("SELECT pg_sleep({seconds})")));
-            thread::sleep(pause / 2);
+            let sql = format!("SELECT pg_sleep({seconds})");
+            let query = scope.spawn(|| postgres.execute(&sql));
+            wait_until(|| query.is_finished() || is_running(&postgres, &sql));
             postgres.freeze();
             let in_time = begin.elapsed() < pause;
             if in_time {
@@ -109,9 +110,9 @@ fn only_a_client_with_a_certificate_is_accepted() {
     }
 }
 
-fn wait_until_running(postgres: &Postgres, query: &str) {
+fn is_running(postgres: &Postgres, query: &str) -> bool {
     let running = format!("SELECT count(*) FROM pg_stat_activity WHERE query = '{query}'");
-    wait_until(|| postgres.execute(&running) == "1");
+    postgres.execute(&running) == "1"
 }
 
 #[track_caller]

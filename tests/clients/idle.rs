@@ -47,7 +47,7 @@ async fn a_thousand_idle_polls_cost_as_much_as_a_runner() {
 
 /// Starts to wait for jobs on this many connections.
 fn poll(server: &Server, polls: usize, wait: &str) -> JoinSet<u16> {
-    let claim = json!({ "queues": { "A": 1 }, "wait": wait });
+    let claim = json!({ "queues": { "A": 1 }, "wait": wait, "lease": "5m" });
     let polls = (0..polls).map(|_| {
         let (address, claim) = (server.address.clone(), claim.clone());
         async move { request(&address, "POST", "/v1/claims", "", &claim).await.unwrap().0 }

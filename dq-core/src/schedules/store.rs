@@ -197,11 +197,13 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 /// after the removal job is cancelled.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
     let queue = dq.queue(QUEUE)?;
-    let mut is_replaced = false;
+    // A job of a drained store stays if the call that replaced it was interrupted: look once more.
+    let is_alone = dq.shared().stores.drain.is_empty();
+    let mut is_removed = false;
     for _ in 0..ATTEMPTS {
         // Does not read the payload, so that a damaged schedule can be removed.
         let Some(JobView { job: old, .. }) = queue.get(name).await? else {
-            return Ok(is_replaced);
+            return Ok(is_removed);
         };
         let cancelled = if old.payload == REMOVED {
             // Another process is removing it, or ended before it could.
@@ -213,9 +215,9 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             let last = last.on_conflict(OnConflict::Replace);
             match dq.shared().stores.schedule_internal(last).await? {
                 Scheduled::Replaced(_) => {
-                    is_replaced = true;
+                    is_removed = true;
                     match queue.cancel(id).await? {
-                        Cancelled::NotFound => return Ok(true),
+                        Cancelled::NotFound if is_alone => return Ok(true),
                         cancelled => cancelled,
                     }
                 }
@@ -229,7 +231,8 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             }
         };
         match cancelled {
-            Cancelled::Cancelled => return Ok(true),
+            Cancelled::Cancelled if is_alone => return Ok(true),
+            Cancelled::Cancelled => is_removed = true,
             // It runs, or another call replaced it.
             Cancelled::AlreadyRunning | Cancelled::NotFound => dq.sleep(PAUSE).await,
         }

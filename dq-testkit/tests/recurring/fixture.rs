@@ -67,8 +67,8 @@ impl World {
         Self { clock, store, drained: None, runs: Runs::default() }
     }
 
-    /// Moves to a new store. Later programs drain the old one, and switch to others before each call
-    /// to it.
+    /// Moves to a new store. Programs that [`start`](Self::start) later drain the old one, and switch
+    /// to others before each call to it.
     pub(crate) fn change_store(&mut self) {
         let new = Arc::new(memory(self.clock.clone()));
         let old = std::mem::replace(&mut self.store, new);
