@@ -37,9 +37,9 @@ fn a_frozen_server_suspends_its_queries() {
     // A slow machine may freeze the server too late for a short query.
     let frozen = [1, 10, 60].into_iter().any(|seconds| {
         let pause = Duration::from_secs(seconds);
+        let sql = format!("SELECT pg_sleep({seconds})");
         let begin = Instant::now();
         thread::scope(|scope| {
-            let sql = format!("SELECT pg_sleep({seconds})");
             let query = scope.spawn(|| postgres.execute(&sql));
             wait_until(|| query.is_finished() || is_running(&postgres, &sql));
             postgres.freeze();
