@@ -24,6 +24,9 @@ impl ClusterIdentity {
     pub(super) fn start() -> Self {
         let installation = Installation::find();
         let (epmd, daemon) = start_on_free_port("epmd", || start_epmd(&installation));
+        let installation = installation
+            .with_few_plugins(daemon.dir().join("plugins"))
+            .unwrap_or_else(|error| panic!("RabbitMQ's plugins cannot be linked: {error}"));
         let random = RandomState::new();
         let name = format!("dq-{:08x}", random.hash_one("name") as u32);
         let cookie = format!("{:016x}", random.hash_one("cookie"));
