@@ -29,7 +29,7 @@ impl Demo {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         // The second runner serves some of the queues, as another service does.
-        for (name, served) in [("shop-1", ALL.as_slice()), ("shop-2", &ALL[..2])] {
+        for (name, served) in [("shop", ALL.as_slice()), ("warehouse", &ALL[..2])] {
             let runner = runner(dq, name, served)?;
             let stopped = stop.clone().cancelled_owned();
             tasks.spawn(async move {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::dq::Dq;
 use super::shared::ClientShared;
@@ -218,7 +218,6 @@ impl DqBuilder {
             schedules: self.schedules,
             runner: self.runner,
             environment,
-            runner_names: Mutex::default(),
         }))
     }
 }

@@ -27,5 +27,5 @@ pub(crate) use pages::Pages;
 pub use queue::QueueHandle;
 pub use runners::{RegisteredRunner, UnreadableInfo};
 pub use schedule::{IntoTimestamp, Schedule, ScheduleMany};
-pub(crate) use shared::{ClientShared, RunnerNameGuard};
+pub(crate) use shared::ClientShared;
 pub use target::{IntoKey, IntoTarget};

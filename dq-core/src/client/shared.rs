@@ -1,14 +1,12 @@
 //! State shared by all clones of a client.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::stores::Stores;
 use crate::config::{Environment, QueueSettings, RunnerSettings, ScheduleSettings, TypedSettings};
-use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobId, Limits, QueueName};
-use crate::sync::lock;
 use crate::trace::Propagator;
 
 #[derive(Debug)]
@@ -23,8 +21,6 @@ pub(crate) struct ClientShared {
     /// The configured schedules, by name.
     pub(crate) schedules: BTreeMap<String, ScheduleSettings>,
     pub(crate) runner: RunnerSettings,
-    /// The names of existing runners.
-    pub(super) runner_names: Mutex<BTreeSet<String>>,
 }
 
 impl ClientShared {
@@ -37,29 +33,9 @@ impl ClientShared {
         self.queues.get(queue).and_then(|settings| settings.spread).or(self.defaults.spread)
     }
 
-    /// Reserves a runner's name until the guard is dropped.
-    pub(crate) fn reserve_runner_name(self: &Arc<Self>, name: &str) -> Result<RunnerNameGuard> {
-        let mut names = lock(&self.runner_names);
-        if !names.insert(name.to_owned()) {
-            return Err(Error::new(
-                ErrorKind::Duplicate,
-                format!("a runner called {name:?} is running already"),
-            )
-            .remedy("leave the name out, or give each runner its own"));
-        }
-        Ok(RunnerNameGuard { shared: Arc::clone(self), name: name.to_owned() })
-    }
-}
-
-/// Releases a runner name when dropped.
-#[derive(Debug)]
-pub(crate) struct RunnerNameGuard {
-    shared: Arc<ClientShared>,
-    name: String,
-}
-
-impl Drop for RunnerNameGuard {
-    fn drop(&mut self) {
-        lock(&self.shared.runner_names).remove(&self.name);
+    /// Returns a name that no other runner of the store has: several processes may set the same one.
+    pub(crate) fn runner_name(&self, beginning: &str) -> String {
+        let random = self.environment.entropy.bits() & 0xffff_ffff;
+        format!("{beginning}-{random:08x}")
     }
 }

@@ -20,12 +20,15 @@ use crate::ingress::Ingress;
 use crate::model::QueueName;
 use crate::schedules::{self, Declarations};
 
+/// Bytes of a name without its random digits.
+const MAX_NAME: usize = 128;
+
 impl RunnerBuilder {
     /// Validates everything and logs the handler table.
     ///
     /// # Errors
     /// - `Duplicate`: two handlers have the same code or two schedules the same name (the error
-    ///   names both places), or two runners the same name;
+    ///   names both places);
     /// - `Unhandled`: there are no handlers, or none for a queue given to [`queue`](Self::queue),
     ///   [`only`](Self::only) or, without `only`, in the configuration;
     /// - `MissingState`: a handler requires a `State<T>` that you did not add;
@@ -33,8 +36,8 @@ impl RunnerBuilder {
     /// - `Unsupported`: a schedule is declared and the store cannot keep schedules, a handler has
     ///   an escalation and the store does not support steps, a queue has a limit and the store
     ///   keeps none, or an ingress is configured and the store cannot pin ids;
-    /// - `InvalidInput`: a code is reserved or not a valid queue name, or a declared schedule is
-    ///   invalid.
+    /// - `InvalidInput`: a code is reserved or not a valid queue name, a declared schedule is
+    ///   invalid, or the runner's name is.
     pub fn build(self) -> Result<Runner> {
         build(self, None).map_err(|error| error.operation("build the runner"))
     }
@@ -108,11 +111,8 @@ fn build(
         let handler = Arc::new(schedules::handler(&builder.dq));
         queues.push(ServedQueue::new(schedules::queue(), handler, schedules::policy()));
     }
-    let name = builder.name.unwrap_or_else(|| {
-        let random = shared.environment.entropy.bits() & 0xffff_ffff;
-        format!("{}-{random:08x}", std::process::id())
-    });
-    let name_guard = shared.reserve_runner_name(&name)?;
+    let name = builder.name.unwrap_or_else(|| std::process::id().to_string());
+    let name = shared.runner_name(&expect_name(name)?);
     let stores: Vec<_> = shared.stores.iter().cloned().collect();
     let (backend, concurrency) = (shared.stores.main.name(), builder.runner.concurrency);
     tracing::info!(runner = %name, backend, concurrency, "a runner is ready");
@@ -140,13 +140,16 @@ fn build(
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),
     };
-    Ok(Runner {
-        shared: Arc::new(runner),
-        stores,
-        declarations: Arc::new(declarations),
-        ingress,
-        name: name_guard,
-    })
+    Ok(Runner { shared: Arc::new(runner), stores, declarations: Arc::new(declarations), ingress })
+}
+
+fn expect_name(name: String) -> Result<String> {
+    if name.is_empty() || name.len() > MAX_NAME || name.contains(char::is_control) {
+        let shown: String = name.chars().take(40).collect();
+        return Err(Error::invalid(format!("{shown:?} is not a runner's name"))
+            .remedy(format!("a name has 1 to {MAX_NAME} bytes without control characters")));
+    }
+    Ok(name)
 }
 
 fn add_forwards(

@@ -22,7 +22,7 @@ use super::slots::Slots;
 use super::store::{StoreContext, report_settled};
 use super::verdict::VerdictRules;
 use crate::backend::{Backend, Lease, Renewal, Renewed, Settled, Settlement, Verdict};
-use crate::client::{ClientShared, RunnerNameGuard};
+use crate::client::ClientShared;
 use crate::clock::Clock;
 use crate::config::QueuePolicy;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,19 +53,12 @@ pub(crate) struct Remote {
     settlements: TaskTracker,
     /// The runtime on which the claims run; set when they start.
     runtime: OnceLock<Handle>,
-    _name: RunnerNameGuard,
 }
 
 impl Remote {
     pub(crate) fn new(client: &Arc<ClientShared>, observers: Vec<Arc<dyn Observer>>) -> Self {
         let observers = Observers(observers);
-        let (name, guard) = loop {
-            let random = client.environment.entropy.bits() & 0xffff_ffff;
-            let name = format!("serve-{}-{random:08x}", std::process::id());
-            if let Ok(guard) = client.reserve_runner_name(&name) {
-                break (name, guard);
-            }
-        };
+        let name = client.runner_name(&format!("serve-{}", std::process::id()));
         let clock = &client.environment.clock;
         let runner = Arc::new(RunnerShared {
             name: name.into(),
@@ -94,7 +87,6 @@ impl Remote {
             loops: tokio::sync::Mutex::default(),
             settlements,
             runtime: OnceLock::new(),
-            _name: guard,
         }
     }
 

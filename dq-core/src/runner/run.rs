@@ -14,7 +14,6 @@ use super::shared::RunnerShared;
 use super::store::StoreContext;
 use super::{announce, claim, maintain, objective, renew, settle};
 use crate::backend::Checked;
-use crate::client::RunnerNameGuard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::panics;
 use crate::ingress::Ingress;
@@ -31,7 +30,6 @@ pub struct Runner {
     pub(super) stores: Vec<Arc<Checked>>,
     pub(super) declarations: Arc<Declarations>,
     pub(super) ingress: Ingress,
-    pub(super) name: RunnerNameGuard,
 }
 
 impl Runner {
@@ -58,7 +56,7 @@ impl Runner {
     /// data that this one is too old for; `Internal` if a runner loop panicked. If the store is
     /// unavailable, the runner waits for it.
     pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) -> Result<()> {
-        let Self { shared: runner, stores, declarations, ingress, name } = self;
+        let Self { shared: runner, stores, declarations, ingress } = self;
         // Dropping this future also drops the handlers.
         let _abort_on_drop = runner.abort.clone().drop_guard();
         runner.observers.notify(&Event::Starting { slots: runner.settings.concurrency });
@@ -81,8 +79,6 @@ impl Runner {
                 tokio::spawn(async move {
                     tasks.end().await;
                     announce::withdraw(&runner, &stores).await;
-                    // Kept until here: a new runner with the same name would be withdrawn, too.
-                    drop(name);
                 });
             }
             Ended::All => {

@@ -31,10 +31,11 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
         Ok(Outcome::Done)
     });
     let handler = handler.with(QueueSettings::new().priority(Priority::High).reserve(3));
-    fixture.start(|runner| runner.name("mail-1").concurrency(9).handler(handler));
+    fixture.start(|runner| runner.name("mail").concurrency(9).handler(handler));
     fixture.pass(1.seconds()).await;
     let listed = runners(&fixture).await;
-    assert_eq!((listed.len(), listed[0].name.as_str()), (1, "mail-1"));
+    assert_eq!(listed.len(), 1);
+    assert!(listed[0].name.starts_with("mail-"), "{}", listed[0].name);
     assert!(listed[0].announced_at.since(started) < 1.seconds(), "at start");
     let info = listed[0].info.as_ref().unwrap();
     assert_eq!((info.pid, info.started, info.concurrency), (std::process::id(), started, 9));

@@ -27,6 +27,20 @@ async fn a_runner_without_handlers_is_refused_with_a_hint_about_linking() {
 }
 
 #[tokio::test]
+async fn runners_of_one_name_are_told_apart_and_a_bad_name_is_refused() {
+    let fixture = Fixture::new().await;
+    let build = |name: &str| fixture.dq.runner().name(name).handler(TestHandler::done()).build();
+    let names = ["mail", "mail"].map(|name| build(name).unwrap().name().to_owned());
+    assert!(names.iter().all(|name| name.starts_with("mail-")), "{names:?}");
+    assert_ne!(names[0], names[1]);
+    for bad in ["", "two\nlines", &"m".repeat(129)] {
+        let error = build(bad).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad:?}");
+        assert!(error.to_string().contains("128 bytes"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_configured_queue_without_a_handler_is_refused_unless_excluded_by_only() {
     let config = "[backend]\ntype = \"memory\"\n[queues.ELSEWHERE]\nconcurrency = 2";
     let connect = || Dq::builder().config(Config::from_toml(config).unwrap()).connect();
