@@ -16,7 +16,8 @@ use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext,
 use crate::model::format_exact_duration;
 use crate::trace::{self, TraceContext};
 
-/// Time after the timeout in which middleware may still return, so that it can see the timeout.
+/// Time in which middleware may still return after a timeout, so that it can see it, or after a
+/// blocking handler that a shutdown has waited for.
 const MIDDLEWARE_PATIENCE: Duration = Duration::from_secs(5);
 
 enum RunEnd {
@@ -134,7 +135,7 @@ async fn run_until_stopped(
     let result = tokio::select! {
         biased;
         result = &mut run => result,
-        () = job.thread().ended() => {
+        () = middleware_ended(job) => {
             panics::drop_caught(run);
             return stopped;
         }
@@ -173,14 +174,10 @@ async fn run_with_timeout(
                      `ctx.is_cancelled()`?");
                 runner.observers.notify(&Event::TimeoutExceeded(job));
             }
-            let patience = async {
-                job.thread().ended().await;
-                job.sleep(MIDDLEWARE_PATIENCE).await;
-            };
             tokio::select! {
                 biased;
                 result = &mut run => result,
-                () = patience => Err(JobError::TimedOut(timeout.after)),
+                () = middleware_ended(job) => Err(JobError::TimedOut(timeout.after)),
             }
         }
     };
@@ -190,6 +187,12 @@ async fn run_with_timeout(
         job.thread().ended().await;
     }
     result
+}
+
+/// Waits for a blocking handler's thread, and then as long as middleware may take after it.
+async fn middleware_ended(job: &JobContext) {
+    job.thread().ended().await;
+    job.sleep(MIDDLEWARE_PATIENCE).await;
 }
 
 async fn sleep_unless_max(job: &JobContext, delay: Duration) {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use dq_core::config::QueueSettings;
-use dq_core::{DurationExt, ErrorKind, Outcome, Settled};
+use dq_core::{
+    DurationExt, ErrorKind, JobContext, JobResult, Middleware, Next, Outcome, RunnerBuilder,
+    Settled, async_trait,
+};
 use tokio::sync::Notify;
 
 use crate::runner::fixture::{Blocking, FIRST, Fixture, Observed, TestHandler};
@@ -46,10 +49,21 @@ async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
     fixture.stop().await;
 }
 
+/// Writes something about each run after it.
+struct Audit;
+
+#[async_trait]
+impl Middleware for Audit {
+    async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult {
+        let result = next.run(job).await;
+        tokio::task::yield_now().await;
+        result
+    }
+}
+
 async fn blocking_past_grace() -> (Fixture, Blocking) {
-    let grace = 3.seconds();
-    let (mut fixture, blocking) =
-        Fixture::blocking(QueueSettings::new(), |runner| runner.grace(grace)).await;
+    let run = |runner: RunnerBuilder| runner.grace(3.seconds()).middleware(Audit);
+    let (mut fixture, blocking) = Fixture::blocking(QueueSettings::new(), run).await;
     fixture.request_stop();
     fixture.wait_for(&Observed::Stopping).await;
     fixture.pass(4.seconds()).await;
@@ -69,27 +83,22 @@ async fn a_blocking_handler_that_ends_soon_after_the_grace_period_is_settled_or_
 }
 
 #[tokio::test]
-async fn a_blocking_handler_that_outlives_the_runner_keeps_its_lease_and_name_and_is_settled() {
+async fn a_blocking_handler_that_outlives_the_runner_keeps_its_lease_and_is_settled() {
     let (mut fixture, blocking) = blocking_past_grace().await;
     fixture.advance_until(500.millis(), &Observed::Stopped).await;
     fixture.join().await.unwrap();
     assert!(log_lines().contains("blocking handlers still run"), "{}", log_lines());
     let dq = fixture.dq.clone();
-    let listed = dq.runners().await.unwrap();
-    let build = || {
-        let runner = dq.runner().without_linked_handlers().handler(TestHandler::done());
-        runner.name(listed[0].name.clone()).build()
-    };
     for _ in 0..120 {
         fixture.pass(1.seconds()).await;
         assert_eq!(fixture.stats().await.running, 1, "two minutes, with a lease of 30 s");
     }
-    assert_eq!(build().unwrap_err().kind(), ErrorKind::Duplicate, "the name is in use");
+    assert_eq!(dq.runners().await.unwrap().len(), 1, "it is still announced");
 
     blocking.end(Ok(Outcome::Done));
     assert_eq!(fixture.wait_settled().await, Settled::Accepted);
     assert_eq!(fixture.done().await, 1);
-    while !dq.runners().await.unwrap().is_empty() || build().is_err() {
+    while !dq.runners().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
 }
