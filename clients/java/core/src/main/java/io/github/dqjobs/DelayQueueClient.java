@@ -48,7 +48,7 @@ public class DelayQueueClient {
 
     /** Separate several addresses of one store by commas. */
     public DelayQueueClient(String url, String token, ObjectMapper payloads) {
-        this.addresses = url.split(",");
+        this.addresses = url.strip().split("/*\\s*,\\s*|/+$");
         this.token = token;
         this.payloads = payloads;
     }
@@ -129,7 +129,7 @@ public class DelayQueueClient {
     <T> T send(String path, HttpRequest.Builder draft, boolean repeat, Duration patience, Class<T> type) {
         long end = System.nanoTime() + patience.toNanos();
         for (long pause = 100; ; pause = Math.min(2 * pause, 5_000)) {
-            URI uri = URI.create(addresses[current % addresses.length].strip() + path);
+            URI uri = URI.create(addresses[current % addresses.length] + path);
             try {
                 return sendOnce(draft.uri(uri).build(), type);
             } catch (DelayQueueException e) {

@@ -25,7 +25,7 @@ import java.util.stream.Collectors;
 
 /**
  * Runs due jobs, each at least once, and under a lease that is renewed while its handler runs. The handler's thread
- * is interrupted when the lease is lost or the job cancelled.
+ * is interrupted when the lease is lost.
  */
 public final class Worker implements AutoCloseable {
     /** Returns what the run has led to, or null for done. An exception is a failed attempt, which is retried. */

@@ -158,7 +158,7 @@ class ClientTest {
     @Test
     void theNextAddressIsTriedAndARestartIsWaitedFor() throws Exception {
         try (DqServer second = new DqServer()) {
-            var both = new DelayQueueClient("http://127.0.0.1:1, " + second.url(), DqServer.OPERATOR);
+            var both = new DelayQueueClient("http://127.0.0.1:1/, " + second.url() + "/ ", DqServer.OPERATOR);
             assertThat(both.schedule("Q", 1, HOUR).result()).isEqualTo("created");
             NewJob job = new NewJob("Q", 2).after(HOUR).key("k");
             String id = both.schedule(job).id();

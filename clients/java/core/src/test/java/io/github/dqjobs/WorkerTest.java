@@ -452,7 +452,8 @@ class WorkerTest {
     }
 
     private static void signal(Process process, String signal) throws Exception {
-        new ProcessBuilder("kill", "-" + signal, Long.toString(process.pid()))
+        // A minimal system has no program of this name.
+        new ProcessBuilder("sh", "-c", "kill -s \"$1\" \"$2\"", "kill", signal, Long.toString(process.pid()))
                 .start()
                 .waitFor();
     }
