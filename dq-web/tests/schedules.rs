@@ -1,4 +1,4 @@
-use crate::support::{Fixture, OPERATOR, READER, VIEWER};
+use crate::support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 use dq_core::{Due, DurationExt};
 use serde_json::json;
 
@@ -30,6 +30,18 @@ async fn the_status_tells_what_became_of_a_change() {
     let remove = async || fixture.send(OPERATOR, "DELETE", "/v1/schedules/report", None).await;
     assert_eq!(remove().await.json(), json!({"result": "removed"}));
     assert_eq!((remove().await.status, status("pause", None).await), (404, 404));
+}
+
+#[tokio::test]
+async fn pages_of_the_frameworks_queue_offer_no_change() {
+    let fixture = fixture().await;
+    for path in ["/queue?name=dq.schedules", "/jobs?queue=dq.schedules&state=scheduled"] {
+        let page = fixture.get(ADMIN, path).await.body;
+        assert!(page.contains("dq.schedules"), "{path}: {page}");
+        for change in ["action=\"act\"", "href=\"bulk"] {
+            assert!(!page.contains(change), "{path}: {page}");
+        }
+    }
 }
 
 #[tokio::test]

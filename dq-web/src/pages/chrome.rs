@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
-use dq_core::{Backend, JobState, Timestamp};
+use dq_core::{Backend, JobState, QueueName, Timestamp};
 use dq_ops::{Role, Session};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -229,6 +229,11 @@ impl Chrome {
 
     pub(super) fn operates(&self) -> bool {
         self.session.may(Role::Operator)
+    }
+
+    /// Whether the page offers changes of the queue and its jobs. Reserved queues have none.
+    pub(super) fn changes(&self, queue: &QueueName) -> bool {
+        self.operates() && !queue.is_reserved()
     }
 
     pub(super) fn administers(&self) -> bool {

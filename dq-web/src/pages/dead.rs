@@ -56,6 +56,7 @@ pub(super) fn group_rows(
     queue: &QueueName,
     groups: impl IntoIterator<Item = DeadGroup>,
 ) -> Vec<GroupRow> {
+    let changes = c.changes(queue);
     let row = |group: DeadGroup| {
         let queue = ("queue", queue.as_str());
         let error = Some(("error", group.search.as_str()));
@@ -66,7 +67,7 @@ pub(super) fn group_rows(
             c.link(page, &params.collect::<Vec<_>>())
         };
         let count = group.count.to_string();
-        let acts = c.operates() && group.search.len() >= MIN_SEARCH;
+        let acts = changes && group.search.len() >= MIN_SEARCH;
         let bulk = |action| link("bulk", &[("do", action), ("group", &count)]);
         GroupRow {
             href: link("jobs", &[("state", "dead")]),

@@ -36,11 +36,6 @@ impl Chrome {
         job.state == JobState::Ready && late
     }
 
-    /// Whether the row has buttons to change the job.
-    pub(super) fn changes(&self, job: &JobSummary) -> bool {
-        self.operates() && !job.queue.is_reserved()
-    }
-
     /// Returns the most important fact about a job, and whether it is an error.
     pub(super) fn job_detail(&self, job: &JobSummary) -> (Option<String>, bool) {
         if let Some(dead) = &job.dead {

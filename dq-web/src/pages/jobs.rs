@@ -307,7 +307,7 @@ fn state_label(c: &Chrome, state: JobState) -> &'static str {
 /// Links to bulk changes of all matching jobs. Bulk actions cannot filter by payload.
 fn bulk_links(c: &Chrome, asked: &Asked<'_>, section: &Section) -> Vec<(&'static str, String)> {
     let Some(queue) = &asked.queue else { return Vec::new() };
-    if !c.operates() || asked.contains.is_some() || section.jobs.is_empty() {
+    if !c.changes(queue) || asked.contains.is_some() || section.jobs.is_empty() {
         return Vec::new();
     }
     let link = |action: &str| {
