@@ -192,8 +192,8 @@ pub(crate) enum RedisImport {
         /// The queue for the jobs [default: the same name].
         #[arg(long, value_parser = queue)]
         queue: Option<QueueName>,
-        /// Codec of the Java clients: raw, string, json, jackson or kryo5.
-        #[arg(long, default_value = "raw", value_parser = by(str::parse::<dq_redis::Codec>))]
+        /// Codec of the Java clients: json, string, jackson, kryo5, or raw for unchecked bytes.
+        #[arg(long, value_parser = by(str::parse::<dq_redis::Codec>))]
         codec: dq_redis::Codec,
     },
 }
