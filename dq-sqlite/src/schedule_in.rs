@@ -96,7 +96,7 @@ impl SqliteBackend {
     /// This backend would never run jobs from another file.
     fn ensure_same_file(&self, transaction: &Transaction<'_>) -> StoreResult<()> {
         let StoreShared { config, statements, file, .. } = &*self.shared;
-        if file.is_store_of(transaction, statements) {
+        if file.is_store_of(transaction, statements)? {
             file.verify()?;
             // A copy has the same store id.
             let path = transaction.path().and_then(|path| Path::new(path).canonicalize().ok());

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use dq_core::ErrorKind;
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::error::{StoreError, StoreResult};
 use crate::statements::Statements;
@@ -42,12 +42,25 @@ impl StoreFile {
         statements: &Statements,
     ) -> StoreResult<()> {
         self.verify()?;
-        if self.is_store_of(conn, statements) { Ok(()) } else { Err(replaced()) }
+        if self.is_store_of(conn, statements)? { Ok(()) } else { Err(replaced()) }
     }
 
     /// Returns whether the connection has this store open, in any file.
-    pub(crate) fn is_store_of(&self, conn: &Connection, statements: &Statements) -> bool {
-        store_id(conn, statements).is_ok_and(|id| id == self.store_id)
+    pub(crate) fn is_store_of(
+        &self,
+        conn: &Connection,
+        statements: &Statements,
+    ) -> StoreResult<bool> {
+        match store_id(conn, statements) {
+            Ok(id) => Ok(id == self.store_id),
+            // No such table, no row, or another type.
+            Err(error)
+                if error.sqlite_error_code().is_none_or(|code| code == ErrorCode::Unknown) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
