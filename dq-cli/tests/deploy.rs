@@ -84,7 +84,7 @@ fn kubernetes_asks_a_server_what_it_answers() {
     let documents = yaml("kubernetes.yaml");
     let settings = of_kind(&documents, "ConfigMap")["data"]["dq.toml"].as_str().unwrap();
     let readme = std::fs::read_to_string(deploy("README.md")).unwrap();
-    for secret in ["database-url", "ops-token", "monitoring-token"] {
+    for secret in ["database-url", "lease-secret", "ops-token", "monitoring-token"] {
         assert!(settings.contains(&format!("/run/secrets/dq/{secret}}}")), "{secret}");
         assert!(readme.contains(&format!("--from-literal={secret}=")), "{secret}");
     }
@@ -113,6 +113,26 @@ fn kubernetes_asks_a_server_what_it_answers() {
     ok(directory.path(), &server.api(&["enqueue", "MAIL", "1"]));
     let answer: Value = serde_json::from_str(&server.get(path.trim_start_matches('/'))).unwrap();
     assert_eq!(answer[metadata["valueLocation"].as_str().unwrap()], 1, "{answer}");
+}
+
+#[test]
+fn prometheus_accepts_the_documented_scrape_configuration() {
+    let readme = std::fs::read_to_string(deploy("README.md")).unwrap();
+    let from = readme.find("scrape_configs:").unwrap();
+    let length = readme[from..].find("```").unwrap();
+    // Debian builds it without Kubernetes.
+    let (discovery, others): (Vec<&str>, Vec<&str>) = readme[from..from + length]
+        .lines()
+        .partition(|line| line.contains("kubernetes_sd_configs"));
+    assert_eq!(discovery.len(), 1, "{discovery:?}");
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("prometheus.yml"), others.join("\n")).unwrap();
+    let mut promtool = dq_servers::promtool();
+    promtool.current_dir(directory.path());
+    // The token's file is in Prometheus' container only.
+    let checked = promtool.args(["check", "config", "--syntax-only", "prometheus.yml"]).output();
+    let checked = checked.unwrap();
+    assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
 }
 
 /// Skips nothing: the arguments are accepted, so the missing file is what fails.

@@ -3,10 +3,12 @@
 //! ```sh
 //! cd examples/transactions
 //! createdb shop
-//! cargo run --bin axum_postgres -- postgres://localhost/shop --timeout 10
+//! cargo run --bin axum_postgres -- "postgres://USER:PASSWORD@localhost/shop?sslmode=disable" --timeout 10
 //! curl -X POST http://127.0.0.1:3000/orders         # {"id":1,"state":"unpaid"}
 //! curl -X POST http://127.0.0.1:3000/orders/1/pay   # {"id":1,"state":"paid"}
 //! ```
+
+use std::time::Duration;
 
 use axum::extract::{self, Path};
 use axum::http::StatusCode;
@@ -56,17 +58,18 @@ async fn order_timeout(State(db): State<PgPool>, job: JobContext, order: Order) 
 struct Shop {
     dq: Dq,
     db: PgPool,
-    timeout: u32,
+    /// How long an order may stay unpaid.
+    delay: Duration,
 }
 
 /// Creates the order and the job that cancels it in one transaction.
 async fn create(shop: extract::State<Shop>) -> Result<impl IntoResponse, Refusal> {
-    let mut tx = shop.db.begin().await?;
+    let Shop { dq, db, delay } = shop.0;
+    let mut tx = db.begin().await?;
     let insert = "INSERT INTO orders (state) VALUES ('unpaid') RETURNING id";
     let id: i64 = sqlx::query_scalar(insert).fetch_one(&mut *tx).await?;
-    let job = shop.dq.schedule::<order_timeout>(Order { id }).after(shop.timeout.seconds()).key(id);
-    let schedule = job.statement()?;
-    sqlx::query(AssertSqlSafe(schedule.sql())).bind(schedule.argument()).execute(&mut *tx).await?;
+    let job = dq.schedule::<order_timeout>(Order { id }).after(delay).key(id).statement()?;
+    sqlx::query(AssertSqlSafe(job.sql())).bind(job.argument()).execute(&mut *tx).await?;
     tx.commit().await?;
     let location = [("location", format!("/orders/{id}"))];
     Ok((StatusCode::CREATED, location, Json(json!({ "id": id, "state": "unpaid" }))))
@@ -124,7 +127,7 @@ async fn main() -> HandlerResult<()> {
         .route("/orders", routing::post(create))
         .route("/orders/{id}", routing::get(show))
         .route("/orders/{id}/pay", routing::post(pay))
-        .with_state(Shop { dq: dq.clone(), db: db.clone(), timeout });
+        .with_state(Shop { dq: dq.clone(), db: db.clone(), delay: timeout.seconds() });
     let listener = tokio::net::TcpListener::bind(&listen).await?;
     println!("listening on http://{}", listener.local_addr()?);
 
