@@ -88,57 +88,6 @@ fn after_a_kill_at_any_line_the_next_start_runs_the_rest() {
 }
 
 #[test]
-fn after_a_kill_while_many_fire_the_next_start_runs_the_rest() {
-    kill_and_restart(200, "0", 40);
-}
-
-#[test]
-fn a_kill_during_the_start_leaves_all_jobs_or_none() {
-    for millis in [0, 2, 4, 6, 8, 10, 15, 20, 30, 50] {
-        let dir = tempfile::tempdir().unwrap();
-        // No job is due before the kill.
-        let mut killed = Program::start(NAME, dir.path(), &["--jobs", "3", "--within", "600"]);
-        std::thread::sleep(Duration::from_millis(millis));
-        killed.kill();
-        let stored = stored_jobs(dir.path());
-        assert!([0, 3].contains(&stored.all.len()), "killed after {millis} ms: {stored:?}");
-    }
-}
-
-#[test]
-fn after_repeated_kills_every_job_has_fired() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut fired_numbers = BTreeSet::new();
-    let mut first = Program::start(NAME, dir.path(), &["--jobs", "4", "--within", "1"]);
-    assert!(first.line().unwrap().starts_with("scheduled 4 jobs"));
-    first.kill();
-    fired_numbers.extend(fired_jobs(&first.rest()));
-    for _kill in 0..4 {
-        if stored_jobs(dir.path()).all.is_empty() {
-            break;
-        }
-        let mut program = Program::start(NAME, dir.path(), &[]);
-        let Some(found) = program.line() else { panic!("no output") };
-        assert!(
-            found.starts_with("found "),
-            "new jobs are scheduled before the old ones have fired: {found}"
-        );
-        while let Some(line) = program.line() {
-            if let Some(number) = fired_job(&line) {
-                fired_numbers.insert(number);
-                break;
-            }
-        }
-        program.kill();
-        fired_numbers.extend(fired_jobs(&program.rest()));
-    }
-    if !stored_jobs(dir.path()).all.is_empty() {
-        fired_numbers.extend(fired_jobs(&Program::start(NAME, dir.path(), &[]).rest()));
-    }
-    assert_eq!(fired_numbers, (1..=4).collect());
-}
-
-#[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     let mut program = Program::start(NAME, dir.path(), &["--jobs", "2", "--within", "3600"]);

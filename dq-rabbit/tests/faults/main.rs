@@ -13,7 +13,6 @@ mod clocks;
 mod cluster;
 mod connect;
 mod connection_loss;
-mod crash;
 mod decoupling;
 mod deleted;
 mod fixture;
