@@ -196,12 +196,13 @@ fn draw(windows: &[Window], snapshot_at: f64) -> String {
     plot(&title, Scale::Linear, &COLUMNS.map(line))
 }
 
-/// Medians over the windows without the snapshot, and over as many at the end.
+/// Medians over the windows without the snapshot, and over the last ones with it: as many, if there are.
 fn table(windows: &[Window], before: usize) -> String {
     let head = ["ms", "without a snapshot", "under it, at the end", "ratio", "target"];
+    let last = before.min(windows.len() - before);
     let row = |(name, of): Column| {
         let at = |windows: &[Window]| median(windows.iter().map(of).collect());
-        let [first, last] = [at(&windows[..before]), at(&windows[windows.len() - before..])];
+        let [first, last] = [at(&windows[..before]), at(&windows[windows.len() - last..])];
         let ratio = last / first;
         let target = if ratio <= TARGET { "met" } else { "MISSED" };
         let numbers = [first, last, ratio].map(|number| format!("{number:.2}"));

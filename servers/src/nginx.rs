@@ -51,7 +51,10 @@ impl Nginx {
         let arguments = ["-p".into(), directory].into_iter().chain(files).collect();
         let process = Process::new(watchdog, program, arguments);
         process.start();
+        // Written once nginx has the port, which another process may have taken.
+        let pid = process.dir().join("nginx.pid");
         process.wait_until_ready(|| {
+            fs::metadata(&pid).map(drop).map_err(|error| error.to_string())?;
             TcpStream::connect(address).map(drop).map_err(|error| error.to_string())
         })?;
         Ok(Self { _process: process, address })

@@ -13,14 +13,14 @@ use dq_core::{
 
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 
-/// A lease of this length does not expire within a trial.
 /// Who claims and listens, unless a trial says otherwise.
 pub(super) const WORKER: &str = "suite";
 
+/// A lease of this length does not expire within a trial.
 pub(super) const LEASE: Duration = Duration::from_secs(600);
 /// Trials wait until a lease of this length expires. It lasts for a few calls on a busy machine.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
-/// Trials wait at once until a lease of this length expires, and make no call before.
+/// Trials wait at once until a lease of this length expires. It may expire before, on a busy machine.
 pub(super) const BRIEF_LEASE: Duration = Duration::from_millis(125);
 
 #[derive(Debug, Clone)]

@@ -24,13 +24,18 @@ pub(crate) async fn open(address: SocketAddr, prefix: &str) -> TcpStream {
 /// Reads events until one contains the text, and reconnects when a response ends, as browsers do.
 /// Returns the open response and the text read.
 pub(crate) async fn wait_for(address: SocketAddr, prefix: &str, text: &str) -> (TcpStream, String) {
-    let mut read = String::new();
+    let (mut read, mut start) = (String::new(), 0);
     let mut stream = open(address, prefix).await;
     let waiting = async {
         while !read.contains(text) {
             let mut part = [0; 4096];
             match stream.read(&mut part).await.unwrap() {
-                0 => stream = open(address, prefix).await,
+                0 => {
+                    let response = &read[start..];
+                    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+                    start = read.len();
+                    stream = open(address, prefix).await;
+                }
                 length => read += &String::from_utf8_lossy(&part[..length]),
             }
         }

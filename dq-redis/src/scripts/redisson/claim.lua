@@ -164,8 +164,8 @@ local function choose(sources, max, each)
 end
 
 -- Gives a new id to payloads without one, and to members whose handle a native job or another
--- candidate has, so that none overwrites another. The id is made from the job's token, which a
--- queue never issues twice: 8 bytes of token, then 'fromlist' in ASCII.
+-- candidate has, so that none overwrites another. The id is made from the token after the
+-- job's, and like tokens a queue never has it twice: 8 bytes, then 'fromlist' in ASCII.
 local function assign_ids(partition, handles, records, payloads, token)
   local not_native, any = {}, false
   for i = 1, #handles do
