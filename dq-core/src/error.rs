@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The configuration or a URL is invalid.
     Config,
-    /// Two handlers, schedules, runners, backends, forwards or ingresses have the same name.
+    /// Two handlers, schedules, backends, forwards or ingresses have the same name.
     Duplicate,
     /// No linked handler handles a queue to serve or schedule.
     Unhandled,

@@ -42,7 +42,8 @@ pub trait Middleware: Send + Sync + 'static {
     /// Runs one job, usually by `next.run(job).await`.
     ///
     /// This future is dropped when the runner's grace period ends, and with it the inner middleware
-    /// and an async handler. A blocking handler goes on until it returns; then this future has 5 s.
+    /// and an async handler. If a blocking handler runs then, it is dropped a second after that has
+    /// returned.
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult;
 }
 

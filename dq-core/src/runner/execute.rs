@@ -16,9 +16,12 @@ use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext,
 use crate::model::format_exact_duration;
 use crate::trace::{self, TraceContext};
 
-/// Time in which middleware may still return after a timeout, so that it can see it, or after a
-/// blocking handler that a shutdown has waited for.
+/// Time after the timeout in which middleware may still return, so that it can see the timeout.
 const MIDDLEWARE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same after a blocking handler that a shutdown has waited for. Short, because the shutdown
+/// waits a few seconds for both.
+const FINAL_PATIENCE: Duration = Duration::from_secs(1);
 
 enum RunEnd {
     Returned(JobResult),
@@ -132,10 +135,15 @@ async fn run_until_stopped(
              its job does not start again before it returns"
         );
     }
+    // Nobody needs the result of a superseded run.
+    let patience = match stopped {
+        RunEnd::Aborted => FINAL_PATIENCE,
+        _ => Duration::ZERO,
+    };
     let result = tokio::select! {
         biased;
         result = &mut run => result,
-        () = middleware_ended(job) => {
+        () = middleware_ended(job, patience) => {
             panics::drop_caught(run);
             return stopped;
         }
@@ -177,7 +185,7 @@ async fn run_with_timeout(
             tokio::select! {
                 biased;
                 result = &mut run => result,
-                () = middleware_ended(job) => Err(JobError::TimedOut(timeout.after)),
+                () = middleware_ended(job, MIDDLEWARE_PATIENCE) => Err(JobError::TimedOut(timeout.after)),
             }
         }
     };
@@ -190,9 +198,9 @@ async fn run_with_timeout(
 }
 
 /// Waits for a blocking handler's thread, and then as long as middleware may take after it.
-async fn middleware_ended(job: &JobContext) {
+async fn middleware_ended(job: &JobContext, patience: Duration) {
     job.thread().ended().await;
-    job.sleep(MIDDLEWARE_PATIENCE).await;
+    job.sleep(patience).await;
 }
 
 async fn sleep_unless_max(job: &JobContext, delay: Duration) {

@@ -40,7 +40,8 @@ impl Runner {
     /// runners can claim them at once.
     ///
     /// A blocking handler only gets the cancellation signal then, because its thread cannot be
-    /// stopped. If it returns within 5 s, the job is settled, or released if the handler failed.
+    /// stopped. If it returns within 5 s, and middleware a second later, the job is settled, or
+    /// released if the handler failed.
     /// Otherwise this method returns, and a background task renews the lease until it can settle
     /// the job. The task ends with the Tokio runtime, and the lease then expires. A dropped runtime
     /// waits for its threads, so a handler that outlives its lease may run twice at once: set a
@@ -116,7 +117,7 @@ impl Runner {
         kept.map(|()| report)
     }
 
-    /// Returns this runner's name.
+    /// Returns this runner's name, with its random digits.
     pub fn name(&self) -> &str {
         &self.shared.name
     }

@@ -50,19 +50,26 @@ async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
 }
 
 /// Writes something about each run after it.
-struct Audit;
+#[derive(Clone, Copy)]
+enum Audit {
+    Works,
+    Hangs,
+}
 
 #[async_trait]
 impl Middleware for Audit {
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult {
         let result = next.run(job).await;
-        tokio::task::yield_now().await;
+        match self {
+            Self::Works => tokio::task::yield_now().await,
+            Self::Hangs => std::future::pending().await,
+        }
         result
     }
 }
 
-async fn blocking_past_grace() -> (Fixture, Blocking) {
-    let run = |runner: RunnerBuilder| runner.grace(3.seconds()).middleware(Audit);
+async fn blocking_past_grace(audit: Audit) -> (Fixture, Blocking) {
+    let run = |runner: RunnerBuilder| runner.grace(3.seconds()).middleware(audit);
     let (mut fixture, blocking) = Fixture::blocking(QueueSettings::new(), run).await;
     fixture.request_stop();
     fixture.wait_for(&Observed::Stopping).await;
@@ -75,7 +82,7 @@ async fn blocking_past_grace() -> (Fixture, Blocking) {
 #[tokio::test]
 async fn a_blocking_handler_that_ends_soon_after_the_grace_period_is_settled_or_released() {
     for (result, done) in [(Ok(Outcome::Done), 1), (Err("interrupted".into()), 0)] {
-        let (mut fixture, blocking) = blocking_past_grace().await;
+        let (mut fixture, blocking) = blocking_past_grace(Audit::Works).await;
         blocking.end(result);
         fixture.join().await.unwrap();
         assert_eq!((fixture.done().await, fixture.stats().await.ready), (done, 1 - done));
@@ -83,8 +90,19 @@ async fn a_blocking_handler_that_ends_soon_after_the_grace_period_is_settled_or_
 }
 
 #[tokio::test]
+async fn middleware_that_hangs_after_a_blocking_handler_is_dropped_and_its_job_released() {
+    let (mut fixture, blocking) = blocking_past_grace(Audit::Hangs).await;
+    blocking.end(Ok(Outcome::Done));
+    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
+    let stats = fixture.stats().await;
+    assert_eq!((stats.ready, stats.running), (1, 0));
+    assert!(!log_lines().contains("blocking handlers still run"), "{}", log_lines());
+}
+
+#[tokio::test]
 async fn a_blocking_handler_that_outlives_the_runner_keeps_its_lease_and_is_settled() {
-    let (mut fixture, blocking) = blocking_past_grace().await;
+    let (mut fixture, blocking) = blocking_past_grace(Audit::Works).await;
     fixture.advance_until(500.millis(), &Observed::Stopped).await;
     fixture.join().await.unwrap();
     assert!(log_lines().contains("blocking handlers still run"), "{}", log_lines());

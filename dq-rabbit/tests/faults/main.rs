@@ -13,6 +13,7 @@ mod clocks;
 mod cluster;
 mod connect;
 mod connection_loss;
+mod crash;
 mod decoupling;
 mod deleted;
 mod fixture;
