@@ -128,7 +128,11 @@ fn jobs_of_redisson_are_counted_and_moved_once() {
     assert_eq!(import(&["--queue", "ORDER", "--yes"]), (1, nothing.to_owned()));
     let jobs = ok(path, &["jobs", "ls", "ORDER", "--json"]);
     assert_eq!(jobs.lines().count(), 2, "{jobs}");
-    assert_eq!(import(&["--codec", "java"]).0, 2);
+    let line = ["import", "redisson", "--name", "orders", "--from", &url];
+    for (codec, words) in [(&[][..], "--codec"), (&["--codec", "java"], "java")] {
+        let (status, error) = code(path, &[&line[..], codec].concat());
+        assert!(status == 2 && error.contains(words), "{status}: {error}");
+    }
 
     // The store is the source, which is refused unless the queue differs.
     let same = url.replacen("redis://", "redisson://", 1);

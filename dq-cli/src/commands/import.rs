@@ -21,7 +21,7 @@ pub(crate) fn run(command: &RedisImport, store: &Local, output: &mut Output<'_>)
         }
         RedisImport::Redisson { from, name, queue, codec } => {
             let queue = queue.clone().map_or_else(|| QueueName::new(name), Ok)?;
-            let source = RedissonSource::new(&from.from, name)?.queue(&queue)?.codec(codec.clone());
+            let source = RedissonSource::new(&from.from, name, codec.clone())?.queue(&queue)?;
             import(from, &queue, &source, store, output)
         }
     }

@@ -23,7 +23,7 @@ use crate::reply::{self, Reply};
 /// use dq_redis::{Codec, RedissonSource};
 ///
 /// # async fn example(dq: dq_core::Dq) -> dq_core::Result<()> {
-/// let source = RedissonSource::new("redis://localhost:6379/0", "orders")?.codec(Codec::Json);
+/// let source = RedissonSource::new("redis://localhost:6379/0", "orders", Codec::Json)?;
 /// dq.import(source).await?;
 /// # Ok(())
 /// # }
@@ -56,10 +56,10 @@ const DUE: usize = 1;
 
 impl RedissonSource {
     /// Creates a source for the Redisson queue `name` on the server of a `redis://` URL. `name` is
-    /// the key in Redis, including a `NameMapper`'s prefix.
+    /// the key in Redis, including a `NameMapper`'s prefix. `codec` is the Java clients'; with
+    /// [`Codec::Raw`], payloads stay unchanged, so that handlers may not be able to read them.
     ///
-    /// Jobs go to the queue of the same name, unless you set [`queue`](Self::queue). Payloads stay
-    /// unchanged, unless you set [`codec`](Self::codec).
+    /// Jobs go to the queue of the same name, unless you set [`queue`](Self::queue).
     ///
     /// You cannot import a queue into itself. An import into a `redisson` backend is refused if
     /// `name` ends with the target's queue name, because the backend may be on the same server and
@@ -68,14 +68,14 @@ impl RedissonSource {
     ///
     /// # Errors
     /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
-    pub fn new(url: &str, name: impl Into<String>) -> Result<Self> {
+    pub fn new(url: &str, name: impl Into<String>, codec: Codec) -> Result<Self> {
         let name = name.into();
         let due = tagged("redisson_delay_queue_timeout", &name);
         let order = tagged("redisson_delay_queue", &name);
         Ok(Self {
             journal: Journal::new(url, &name, &[&due, &order])?,
             queue: QueueName::new(&name)?,
-            codec: Codec::default(),
+            codec,
             length_bytes: OnceCell::new(),
             format: OnceLock::new(),
             name,
@@ -91,13 +91,6 @@ impl RedissonSource {
     pub fn queue(mut self, queue: impl AsRef<str>) -> Result<Self> {
         self.queue = QueueName::new(queue)?;
         Ok(self)
-    }
-
-    /// Sets the Java clients' codec.
-    #[must_use]
-    pub fn codec(mut self, codec: Codec) -> Self {
-        self.codec = codec;
-        self
     }
 
     async fn length_bytes(&self) -> Result<usize> {
@@ -244,7 +237,7 @@ mod tests {
         ];
         let score = Bytes::from_static(b"1700000000000");
         for (other, payload) in others {
-            let source = RedissonSource::new("redis://localhost", "orders").unwrap();
+            let source = RedissonSource::new("redis://localhost", "orders", Codec::Raw).unwrap();
             let waiting =
                 |member: &[u8]| source.waiting(8, &Bytes::copy_from_slice(member), &score);
             assert!(waiting(&empty).unwrap_err().contains("in both formats"));

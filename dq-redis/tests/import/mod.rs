@@ -93,8 +93,8 @@ async fn a_redisson_queue_is_imported_completely() {
     queue.push("due, and no json");
 
     let target = Target::new().await;
-    let source = RedissonSource::new(&redis.url(), "whole").unwrap();
-    let source = source.queue("Q").unwrap().codec(Codec::Json);
+    let source = RedissonSource::new(&redis.url(), "whole", Codec::Json).unwrap();
+    let source = source.queue("Q").unwrap();
     let before = queue.counts();
     let preview = target.dq.preview_import(&source).await.unwrap();
     assert_eq!((preview.importable, preview.resumable), (5, 0), "{preview:?}");
@@ -128,7 +128,7 @@ async fn a_redisson_queue_is_not_imported_into_itself() {
     let due = Timestamp::from(SystemTime::now()) + Duration::from_secs(3_600);
     let own = dq.queue("itself").unwrap();
     let _ = own.schedule("payload", "text/plain").at(due).await.unwrap();
-    let source = |name: &str| RedissonSource::new(&redis.url(), name).unwrap();
+    let source = |name: &str| RedissonSource::new(&redis.url(), name, Codec::Raw).unwrap();
     let prefixed = source("app:itself").queue("itself").unwrap();
     for source in [source("itself"), prefixed] {
         for error in [
@@ -158,7 +158,8 @@ async fn a_crash_at_any_step_neither_loses_nor_doubles_jobs() {
     let mut queue = Redisson::new(&redis, "mortal");
     let crashes = (1..).flat_map(|step| [(step, Crash::Before), (step, Crash::After)]);
     for crash in crashes {
-        let source = RedissonSource::new(&redis.url(), "mortal").unwrap().queue("Q").unwrap();
+        let source =
+            RedissonSource::new(&redis.url(), "mortal", Codec::Raw).unwrap().queue("Q").unwrap();
         for number in 0..4 {
             let due = NOW + i64::from(number) * 30_000;
             queue.current(number, &format!("waits {number}"), due);
@@ -205,7 +206,7 @@ async fn jobs_that_java_takes_during_an_import_are_not_imported() {
         }
     });
     let target = Target::new().await;
-    let source = RedissonSource::new(&redis.url(), "busy").unwrap().queue("Q").unwrap();
+    let source = RedissonSource::new(&redis.url(), "busy", Codec::Raw).unwrap().queue("Q").unwrap();
     let mut imported = 0;
     for _ in 0..5 {
         imported += target.dq.import(&source).await.unwrap().imported;
