@@ -35,12 +35,24 @@ async fn the_status_tells_what_became_of_a_change() {
 #[tokio::test]
 async fn pages_of_the_frameworks_queue_offer_no_change() {
     let fixture = fixture().await;
-    for path in ["/queue?name=dq.schedules", "/jobs?queue=dq.schedules&state=scheduled"] {
-        let page = fixture.get(ADMIN, path).await.body;
-        assert!(page.contains("dq.schedules"), "{path}: {page}");
-        for change in ["action=\"act\"", "href=\"bulk"] {
-            assert!(!page.contains(change), "{path}: {page}");
+    let run = fixture.send(OPERATOR, "POST", "/v1/schedules/report:run", None).await;
+    assert_eq!(run.status, 201);
+    for (queue, state, changes) in [("REPORT", "ready", true), ("dq.schedules", "scheduled", false)]
+    {
+        let list = format!("/jobs?queue={queue}&state={state}");
+        let page = fixture.get(ADMIN, &list).await.body;
+        let job = page.split("href=\"job?").nth(1).unwrap_or_else(|| panic!("no job: {page}"));
+        let job = format!(
+            "/job?{}",
+            job.split('"').next().unwrap().replace("&amp;", "&").replace("&#38;", "&")
+        );
+        let bulk = format!("/bulk?queue={queue}&do=cancel");
+        for path in [&format!("/queue?name={queue}"), &list, &job, &bulk] {
+            let page = fixture.get(ADMIN, path).await.body;
+            assert!(page.contains(queue), "{path}: {page}");
+            assert_eq!(page.contains("action=\"act\""), changes, "{path}: {page}");
         }
+        assert_eq!(page.contains("href=\"bulk"), changes, "{page}");
     }
 }
 
