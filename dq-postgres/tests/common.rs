@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, Due, Entropy, HistoryLimit, HistoryLimits, LeasedJob, NewJob,
-    QueueName, Settlement, SystemClock, Verdict, Want,
+    Backend, ClaimParams, Claimed, Due, Entropy, Flow, HistoryLimit, HistoryLimits, LeasedJob,
+    NewJob, Operation, QueueName, Settlement, SystemClock, Verdict, Want,
 };
 use dq_postgres::{PostgresBackend, PostgresConfig};
 
@@ -53,6 +53,20 @@ pub(crate) fn job(due: impl Into<Due>) -> NewJob {
 pub(crate) async fn claim(backend: &PostgresBackend, max: usize) -> Claimed {
     let wants = [Want::new(queue(), max, LEASE)];
     backend.claim(ClaimParams::new(&wants, max, "test")).await.unwrap()
+}
+
+pub(crate) async fn claim_as(
+    backend: &PostgresBackend,
+    max: usize,
+    worker: &str,
+) -> Vec<LeasedJob> {
+    let wants = [Want::new(queue(), max, LEASE)];
+    backend.claim(ClaimParams::new(&wants, max, worker)).await.unwrap().jobs
+}
+
+/// Declares the queue's limits.
+pub(crate) async fn declare(backend: &PostgresBackend, flow: Flow) {
+    backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
 }
 
 pub(crate) async fn settle(backend: &PostgresBackend, jobs: &[LeasedJob], verdict: Verdict) {

@@ -13,23 +13,16 @@ use dq_postgres::PostgresBackend;
 use dq_testkit::fixture::{poll, wait_until};
 use tokio::task::JoinSet;
 
-use crate::common::{LEASE, claim, client, connect, database, job, queue, settle};
+use crate::common::{
+    LEASE, claim, claim_as, client, connect, database, declare, job, queue, settle,
+};
 
 const LIMIT: u32 = 2;
 const GROUPS: [&str; 3] = ["a", "b", "c"];
 const JOBS: usize = 60;
 
-async fn limit(backend: &PostgresBackend, flow: Flow) {
-    backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
-}
-
 async fn schedule(backend: &PostgresBackend, group: &str, jobs: usize) {
     backend.schedule((0..jobs).map(|_| job(Due::NOW).group(group)).collect()).await.unwrap();
-}
-
-async fn claim_as(backend: &PostgresBackend, max: usize, worker: &str) -> Vec<LeasedJob> {
-    let wants = [Want::new(queue(), max, LEASE)];
-    backend.claim(ClaimParams::new(&wants, max, worker)).await.unwrap().jobs
 }
 
 #[derive(Default)]
@@ -66,7 +59,7 @@ async fn concurrent_claims_and_settlements_keep_the_limit_and_leave_nothing_park
         let setting = format!("ALTER DATABASE {name} SET default_transaction_isolation = ");
         client(&url).await.batch_execute(&format!("{setting} '{isolation}'")).await.unwrap();
         let stores = [Arc::new(connect(&url).await), Arc::new(connect(&url).await)];
-        limit(&stores[0], Flow::UNLIMITED.group_max_running(LIMIT)).await;
+        declare(&stores[0], Flow::UNLIMITED.group_max_running(LIMIT)).await;
         for group in GROUPS {
             schedule(&stores[0], group, JOBS).await;
         }
@@ -88,7 +81,7 @@ async fn a_settlement_in_a_callers_transaction_makes_room_at_its_commit() {
     for isolation in ["READ COMMITTED", "SERIALIZABLE"] {
         let url = database().await;
         let backend = connect(&url).await;
-        limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+        declare(&backend, Flow::UNLIMITED.group_max_running(1)).await;
         schedule(&backend, "a", 3).await;
         let leased = claim_as(&backend, 1, "first").await.remove(0);
         let caller = client(&url).await;
@@ -111,7 +104,7 @@ async fn a_settlement_in_a_callers_transaction_makes_room_at_its_commit() {
 async fn a_waiting_worker_does_not_poll_for_jobs_that_are_no_longer_parked() {
     let url = database().await;
     let backend = connect(&url).await;
-    limit(&backend, Flow::UNLIMITED.max_running(2).group_max_running(1)).await;
+    declare(&backend, Flow::UNLIMITED.max_running(2).group_max_running(1)).await;
     schedule(&backend, "a", 2).await;
     schedule(&backend, "b", 1).await;
     let leased = claim_as(&backend, 9, "first").await;
@@ -137,21 +130,6 @@ async fn a_waiting_worker_does_not_poll_for_jobs_that_are_no_longer_parked() {
     }
 }
 
-/// Also room without a note, which the walk finds.
-#[tokio::test]
-async fn room_without_a_note_is_found() {
-    let url = database().await;
-    let backend = connect(&url).await;
-    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
-    schedule(&backend, "a", 3).await;
-    let leased = claim(&backend, 9).await.jobs;
-    let client = client(&url).await;
-    settle(&backend, &leased, Verdict::Done).await;
-    let lose = "DELETE FROM dq.note";
-    client.batch_execute(lose).await.unwrap();
-    poll("a full claim", async || claim_as(&backend, 9, "other").await.pop()).await;
-}
-
 /// How many jobs are parked, in fact and by the gate, and how many workers wait in the line.
 async fn parked(url: &str) -> (i64, i64, i32) {
     let counts = "SELECT (SELECT count(*) FROM dq.job WHERE state = -1), parked, cardinality(line)
@@ -165,7 +143,7 @@ async fn parked(url: &str) -> (i64, i64, i32) {
 async fn nobody_waits_in_the_line_after_a_purge_of_parked_jobs() {
     let url = database().await;
     let backend = connect(&url).await;
-    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    declare(&backend, Flow::UNLIMITED.group_max_running(1)).await;
     schedule(&backend, "a", 3).await;
     claim(&backend, 9).await;
     claim_as(&backend, 9, "other").await;
@@ -182,7 +160,7 @@ async fn nobody_waits_in_the_line_after_a_purge_of_parked_jobs() {
 async fn a_removed_limit_returns_a_thousand_jobs_a_claim() {
     let url = database().await;
     let backend = connect(&url).await;
-    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    declare(&backend, Flow::UNLIMITED.group_max_running(1)).await;
     for _ in 0..3 {
         schedule(&backend, "a", 750).await;
         schedule(&backend, "b", 50).await;
@@ -190,7 +168,7 @@ async fn a_removed_limit_returns_a_thousand_jobs_a_claim() {
     while parked_or_zero(&url).await < 2_398 {
         claim(&backend, 9).await;
     }
-    limit(&backend, Flow::UNLIMITED).await;
+    declare(&backend, Flow::UNLIMITED).await;
     for left in [1_398, 398, 0] {
         let claimed = claim(&backend, 1).await;
         assert_eq!(claimed.jobs.len(), 1);
@@ -212,7 +190,7 @@ async fn parked_or_zero(url: &str) -> i64 {
 async fn a_claim_looks_at_a_hundred_groups() {
     let url = database().await;
     let backend = connect(&url).await;
-    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    declare(&backend, Flow::UNLIMITED.group_max_running(1)).await;
     for _ in 0..2 {
         let jobs = (0..250).map(|n| job(Due::NOW).group(format!("{n:03}")));
         backend.schedule(jobs.collect()).await.unwrap();
@@ -230,7 +208,7 @@ async fn a_claim_looks_at_a_hundred_groups() {
     client.batch_execute(begin).await.unwrap();
     assert_eq!(claim(&backend, 500).await.jobs.len(), 0);
     assert_eq!(walk().await, "099");
-    limit(&backend, Flow::UNLIMITED.group_max_running(2)).await;
+    declare(&backend, Flow::UNLIMITED.group_max_running(2)).await;
     for (started, group) in [(100, "099"), (100, "199"), (50, "")] {
         assert_eq!(claim(&backend, 500).await.jobs.len(), started);
         assert_eq!(walk().await, group);
@@ -245,7 +223,7 @@ async fn a_locked_parked_job_stops_nobody_and_returns_later() {
     let backend = connect(&url).await;
     let holder = client(&url).await;
     for flow in [Flow::UNLIMITED.group_max_running(1), Flow::UNLIMITED] {
-        limit(&backend, Flow::UNLIMITED.group_max_running(2)).await;
+        declare(&backend, Flow::UNLIMITED.group_max_running(2)).await;
         schedule(&backend, "a", 3).await;
         let leased = claim(&backend, 9).await.jobs;
         assert_eq!(leased.len(), 2);
@@ -253,7 +231,7 @@ async fn a_locked_parked_job_stops_nobody_and_returns_later() {
             .batch_execute("BEGIN; SELECT FROM dq.job WHERE state = -1 FOR UPDATE")
             .await
             .unwrap();
-        limit(&backend, flow).await;
+        declare(&backend, flow).await;
         settle(&backend, &leased, Verdict::Done).await;
         assert_eq!(claim(&backend, 9).await.jobs.len(), 0, "it is locked");
         let gate = "SELECT pg_advisory_xact_lock(dq.lock_key('dq.gate', q)) FROM dq.flow; ROLLBACK";
@@ -269,7 +247,7 @@ async fn a_note_outlives_a_lock_of_the_first_parked_job() {
     let url = database().await;
     let backend = connect(&url).await;
     let client = client(&url).await;
-    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    declare(&backend, Flow::UNLIMITED.group_max_running(1)).await;
     schedule(&backend, "a", 2).await;
     let leased = claim(&backend, 9).await.jobs;
     client.batch_execute("BEGIN; SELECT FROM dq.job WHERE state = -1 FOR UPDATE").await.unwrap();
@@ -285,7 +263,7 @@ async fn a_renewal_waits_for_a_claim_and_is_late_after_the_expiry() {
     let url = database().await;
     for flow in [Flow::UNLIMITED.max_running(1), Flow::UNLIMITED.group_max_running(1)] {
         let backend = connect(&url).await;
-        limit(&backend, flow).await;
+        declare(&backend, flow).await;
         schedule(&backend, "a", 1).await;
         let wants = [Want::new(queue(), 1, Duration::from_millis(300))];
         let claimed = backend.claim(ClaimParams::new(&wants, 1, "test")).await.unwrap().jobs;
@@ -312,7 +290,7 @@ async fn a_renewal_waits_for_a_claim_and_is_late_after_the_expiry() {
 async fn parked_jobs_return_without_a_note() {
     let url = database().await;
     let backend = connect(&url).await;
-    limit(&backend, Flow::UNLIMITED.group_max_running(1)).await;
+    declare(&backend, Flow::UNLIMITED.group_max_running(1)).await;
     schedule(&backend, "a", 2).await;
     let mut slowest = Duration::ZERO;
     let mut timed_claim = async || {

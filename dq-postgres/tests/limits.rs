@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dq_core::config::Migrated;
-use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Operation, Rate, Verdict, Want};
+use dq_core::{Backend, ClaimParams, Due, Flow, LeasedJob, Rate, Verdict, Want};
 use dq_postgres::PostgresBackend;
 use dq_servers::shared_postgres;
 use dq_testkit::fixture::run_due;
@@ -13,22 +13,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::common::{LEASE, claim, client, connect, database, job, queue, settle};
+use crate::common::{
+    LEASE, claim, claim_as, client, connect, database, declare, job, queue, settle,
+};
 use crate::schema::migrate;
 
 const LIMIT: u32 = 3;
 
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()
-}
-
-async fn declare(backend: &PostgresBackend, flow: Flow) {
-    backend.operate(Operation::DeclareFlow { queue: &queue(), flow }).await.unwrap();
-}
-
-async fn claim_as(backend: &PostgresBackend, max: usize, worker: &str) -> Vec<LeasedJob> {
-    let wants = [Want::new(queue(), max, LEASE)];
-    backend.claim(ClaimParams::new(&wants, max, worker)).await.unwrap().jobs
 }
 
 /// Eight claims at once, in many rounds. Returns how many jobs have run.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use dq_core::{Entropy, Error, Result};
 use reqwest::Url;
-use serde::{Deserialize, Deserializer, de};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::connect::{Broker, BrokerSettings};
 
@@ -59,18 +58,18 @@ pub struct RabbitConfig {
     /// A message holds up to 16 jobs that were scheduled together. It arrives up to ten seconds
     /// before they are due and is acknowledged when they are claimed. If more messages are due
     /// within that time, some jobs start late.
-    #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
+    #[serde(default = "default_prefetch")]
     pub prefetch: u16,
     /// How long to wait for a reply of the broker, between `10ms` and `1d`, `5s` by default.
     /// Declarations may take six times as long.
-    #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
+    #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
     /// The size that the log should have, in MiB, between 16 and 4294967295, 1024 by default. Each
     /// node with a replica of the log needs as much disk, and more for a while if processes write
     /// faster than one of them can write a snapshot of the jobs. `schedule` fails with `Full` when
     /// the jobs that have not ended, dead ones included, their payloads and the history would take
     /// more than a fifth of it. The process that opened the log last sets it for all.
-    #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
+    #[serde(default = "default_log_size")]
     pub log_size_mib: u32,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check`
     /// uses it, and with it, opening the log fails if a policy would delete live jobs from it.
@@ -136,34 +135,15 @@ const OPTIONS: [&str; 9] = [
     "topology",
 ];
 
-/// RabbitMQ treats 0 as unlimited, and uses 16 bits.
-const PREFETCH: IntegerSetting =
-    IntegerSetting { field: "prefetch", min: 1, max: u16::MAX as u32, default: 10_000 };
-
 /// A smaller log would be compacted nearly all the time.
-const LOG_SIZE_MIB: IntegerSetting =
-    IntegerSetting { field: "log_size_mib", min: 16, max: u32::MAX, default: 1024 };
-
-fn prefetch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
-    PREFETCH.deserialize(deserializer)
-}
-
-fn log_size_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    LOG_SIZE_MIB.deserialize(deserializer)
-}
-
-/// Errors about URL options do not contain the field's name, so this adds it.
-fn response_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    dq_core::config::duration::deserialize(deserializer)
-        .map_err(|error| de::Error::custom(format!("the field `response_timeout`: {error}")))
-}
+const MIN_LOG_SIZE_MIB: u32 = 16;
 
 fn default_prefix() -> String {
     "dq".to_owned()
 }
 
 const fn default_prefetch() -> u16 {
-    PREFETCH.default as u16
+    10_000
 }
 
 const fn default_response_timeout() -> Duration {
@@ -171,7 +151,7 @@ const fn default_response_timeout() -> Duration {
 }
 
 const fn default_log_size() -> u32 {
-    LOG_SIZE_MIB.default
+    1024
 }
 
 impl RabbitConfig {
@@ -229,8 +209,21 @@ impl RabbitConfig {
     /// `Config` with the first field that is invalid.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
-        PREFETCH.check(self.prefetch.into())?;
-        LOG_SIZE_MIB.check(self.log_size_mib)?;
+        // RabbitMQ treats 0 as unlimited.
+        if self.prefetch == 0 {
+            return Err(invalid_setting(
+                "the field `prefetch` is 0",
+                "set it to a number from 1 to 65535, or leave it out",
+            ));
+        }
+        if self.log_size_mib < MIN_LOG_SIZE_MIB {
+            return Err(invalid_setting(
+                format!("the field `log_size_mib` is {}", self.log_size_mib),
+                format!(
+                    "set it to a number from {MIN_LOG_SIZE_MIB} to 4294967295, or leave it out"
+                ),
+            ));
+        }
         if self.topology == TopologyMode::Plugin && self.ladder != LadderKind::Full {
             return Err(invalid_setting(
                 "the field `ladder` is set, but the plugin delays messages",
@@ -285,56 +278,6 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
-struct IntegerSetting {
-    field: &'static str,
-    min: u32,
-    max: u32,
-    default: u32,
-}
-
-impl IntegerSetting {
-    fn remedy(&self) -> String {
-        let Self { min, max, default, .. } = self;
-        format!("set it to an integer between {min} and {max}; the default is {default}")
-    }
-
-    fn out_of_range(&self, value: impl std::fmt::Display) -> Error {
-        invalid_setting(format!("the field `{}` is {value}", self.field), self.remedy())
-    }
-
-    /// # Errors
-    /// `Config` with the field and its range.
-    fn check(&self, value: u32) -> Result<()> {
-        if (self.min..=self.max).contains(&value) { Ok(()) } else { Err(self.out_of_range(value)) }
-    }
-
-    /// Accepts any number, so that a value that does not fit `T` gets the same message as one out
-    /// of range.
-    fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
-        &self,
-        deserializer: D,
-    ) -> Result<T, D::Error> {
-        let given = Value::deserialize(deserializer)?;
-        let value = given.as_u64().and_then(|number| T::try_from(number).ok());
-        value.ok_or_else(|| {
-            to_serde(&match &given {
-                Value::Number(number) => self.out_of_range(number),
-                Value::String(text) if text.parse::<f64>().is_ok() => {
-                    self.out_of_range(format_args!("the text {text:?}"))
-                }
-                // In a URL, other text may be part of a password.
-                _ => self.out_of_range("not a number"),
-            })
-        })
-    }
-}
-
-/// Serde errors have no remedy, so the text contains it.
-fn to_serde<E: de::Error>(error: &Error) -> E {
-    let remedy = error.remedy_text().unwrap_or_default();
-    E::custom(format!("{}: {remedy}", error.message()))
-}
-
 #[cfg(test)]
 mod tests {
     use dq_core::ErrorKind;
@@ -371,7 +314,7 @@ mod tests {
             ("prefix=amq", "`prefix`"),
             ("prefix=amq.x", "`prefix`"),
             ("prefix=", "`prefix`"),
-            ("prefetch=hunter2@h", "`prefetch` is not a number"),
+            ("prefetch=hunter2@h", "`prefetch`"),
             ("queues=mirrored", "`queues` of the amqp URL is invalid: expected `quorum`"),
             ("response_timeout=5hunter2", "`response_timeout`"),
             ("topology=none", "declare"),
@@ -414,16 +357,15 @@ mod tests {
 
     #[test]
     fn errors_about_numbers_name_the_field_and_its_range() {
-        let (prefetch, size) = ("between 1 and 65535", "between 16 and 4294967295");
         let timeout = "between 10ms and 1 day";
         for (option, value, words) in [
-            ("prefetch", "0", ["`prefetch` is 0", prefetch]),
-            ("prefetch", "65536", ["`prefetch` is 65536", prefetch]),
-            ("prefetch", "1.5", ["1.5", prefetch]),
-            ("log_size_mib", "15", ["`log_size_mib` is 15", size]),
-            ("log_size_mib", "-1", ["-1", size]),
-            ("log_size_mib", "4294967296", ["`log_size_mib` is 4294967296", size]),
-            ("response_timeout", "5", ["`response_timeout`: ", "5"]),
+            ("prefetch", "0", ["`prefetch` is 0", "from 1 to 65535"]),
+            ("prefetch", "65536", ["`prefetch`", "65535"]),
+            ("prefetch", "1.5", ["`prefetch`", "1.5"]),
+            ("log_size_mib", "15", ["`log_size_mib` is 15", "from 16 to 4294967295"]),
+            ("log_size_mib", "-1", ["`log_size_mib`", "-1"]),
+            ("log_size_mib", "4294967296", ["`log_size_mib`", "4294967295"]),
+            ("response_timeout", "5", ["`response_timeout`", "5"]),
             ("response_timeout", "\"1ms\"", ["`response_timeout` is 1ms", timeout]),
             ("response_timeout", "\"2d\"", ["`response_timeout` is 172800s", timeout]),
         ] {
