@@ -1,4 +1,4 @@
-//! `quickstart`: all jobs fire. After a kill at any moment, the next start runs the remaining ones.
+//! `quickstart`: all jobs fire. After a kill at any line, the next start runs the remaining ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;

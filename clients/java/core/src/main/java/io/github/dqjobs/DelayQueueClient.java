@@ -49,6 +49,9 @@ public class DelayQueueClient {
     /** Separate several addresses of one store by commas. */
     public DelayQueueClient(String url, String token, ObjectMapper payloads) {
         this.addresses = url.strip().split("/*\\s*,\\s*|/+$");
+        if (addresses.length == 0) {
+            throw new IllegalArgumentException("\"" + url + "\" is no address");
+        }
         this.token = token;
         this.payloads = payloads;
     }
