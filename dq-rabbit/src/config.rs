@@ -364,7 +364,7 @@ mod tests {
             ("prefetch", "1.5", ["prefetch", ""]),
             ("log_size_mib", "15", ["`log_size_mib` is 15", "from 16 to 4294967295"]),
             ("log_size_mib", "-1", ["log_size_mib", ""]),
-            ("log_size_mib", "4294967296", ["log_size_mib", "4294967295"]),
+            ("log_size_mib", "4294967296", ["log_size_mib", ""]),
             ("response_timeout", "5", ["response_timeout", ""]),
             ("response_timeout", "\"1ms\"", ["`response_timeout` is 1ms", timeout]),
             ("response_timeout", "\"2d\"", ["`response_timeout` is 172800s", timeout]),
