@@ -12,8 +12,8 @@ use crate::connect::Server;
 pub(crate) enum Effect {
     /// Nothing that matters: it only reads, or it is a claim, whose leases expire.
     Reads,
-    /// Nothing, but it reads every waiting job, so its reply takes longer.
-    Counts,
+    /// Nothing, but it may read all jobs of a queue, so its reply takes longer.
+    Scans,
     Changes,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn no_connection(server: &Server, limit: Duration) -> Error {
 
 fn lost(server: &Server, effect: Effect, what: &str) -> Error {
     let (kind, remedy) = match effect {
-        Effect::Reads | Effect::Counts => (ErrorKind::Unavailable, REACHABLE),
+        Effect::Reads | Effect::Scans => (ErrorKind::Unavailable, REACHABLE),
         Effect::Changes => (ErrorKind::OutcomeUnknown, REPEAT),
     };
     Error::new(kind, format!("PostgreSQL at {}: {what}", server.shown)).remedy(remedy)

@@ -54,7 +54,7 @@ impl Store {
     pub(crate) async fn count_jobs(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
         let names = (!names.is_empty()).then_some(names);
-        let rows = self.query(Effect::Counts, STATS, &[(&names, Type::TEXT_ARRAY)]).await?;
+        let rows = self.query(Effect::Scans, STATS, &[(&names, Type::TEXT_ARRAY)]).await?;
         let found = rows.iter().map(|row| stats(row).map_err(|_| unexpected()));
         let found: Vec<QueueStats> = found.collect::<Result<_>>()?;
         if names.is_none() {
@@ -108,7 +108,8 @@ impl Store {
         });
         let most = i64::try_from(params.limit).unwrap_or(i64::MAX - 1).saturating_add(1);
         let rows = self
-            .read(
+            .query(
+                Effect::Scans,
                 &sql,
                 &[
                     (&params.queue.as_str(), Type::TEXT),
@@ -157,7 +158,7 @@ impl Store {
             edges.windows(2).map(|pair| (pair[0].as_millis(), pair[1].as_millis())).unzip();
         let rows = self
             .query(
-                Effect::Counts,
+                Effect::Scans,
                 "WITH clock AS MATERIALIZED (SELECT dq.now_ms() AS t),
                 named AS MATERIALIZED (SELECT q FROM dq.queue WHERE name = $1)
                 SELECT

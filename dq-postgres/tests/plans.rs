@@ -1,9 +1,9 @@
 //! Plans: all functions find jobs by an index, whatever the size of the table when they were
 //! planned, and without compiling, which takes seconds.
 
-use dq_core::{Backend, Timestamp};
+use dq_core::{Backend, BrowseParams, JobState, Timestamp};
 
-use crate::common::{client, connect, database, job};
+use crate::common::{client, connect, database, job, queue};
 
 /// Each is called with `FOUND` for one of the jobs.
 const CALLS: [&str; 10] = [
@@ -70,4 +70,26 @@ async fn no_function_reads_the_whole_table() {
         }
         client.batch_execute("ANALYZE").await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_scan_is_compiled() {
+    let url = database().await;
+    let backend = connect(&url).await;
+    backend.schedule(vec![job(Timestamp::EPOCH)]).await.unwrap();
+    let clock = "CREATE OR REPLACE FUNCTION dq.now_ms() RETURNS bigint LANGUAGE plpgsql AS $$
+        BEGIN
+            IF current_setting('jit')::boolean THEN RAISE 'may be compiled'; END IF;
+            RETURN 1;
+        END $$";
+    client(&url).await.batch_execute(clock).await.unwrap();
+    let compiled = backend.now().await.unwrap_err();
+    assert!(compiled.to_string().contains("may be compiled"), "{compiled}");
+
+    assert_eq!(backend.stats(&[queue()]).await.unwrap()[0].ready, 1);
+    for state in [JobState::Ready, JobState::Running, JobState::Dead, JobState::Ended] {
+        backend.browse(BrowseParams::new(&queue(), state)).await.unwrap();
+    }
+    let edges = [Timestamp::EPOCH, Timestamp::from_millis(10)];
+    assert_eq!(backend.forecast(&queue(), &edges).await.unwrap(), [1]);
 }

@@ -15,8 +15,8 @@ use crate::error::{self, Effect};
 /// Attempts at a statement that the server has rolled back because of another one.
 const ATTEMPTS: usize = 20;
 
-/// How many times `response_timeout` a count may take: it reads an index entry for each job.
-const COUNT_PATIENCE: u32 = 12;
+/// How many times `response_timeout` a scan may take.
+const SCAN_PATIENCE: u32 = 12;
 
 /// A parameter with its type.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -56,9 +56,9 @@ impl Pool {
         &self.server
     }
 
-    /// Runs one statement in its own transaction. A repetition has the isolation for which the
+    /// Runs one statement in its own transaction. A repetition sets the isolation for which the
     /// functions are made: with the snapshot of a stricter default, calls that wait for each other
-    /// fail again and again.
+    /// fail again and again. A scan sets JIT off.
     pub(crate) async fn query(
         &self,
         statement: Statement<'_>,
@@ -68,8 +68,11 @@ impl Pool {
         self.with_connection(statement.effect, async |connection| {
             loop {
                 attempts += 1;
+                let needs_settings = attempts > 1 || statement.effect == Effect::Scans;
                 let rows = match self.prepare {
-                    _ if attempts > 1 => query_committed(connection, statement.sql, params).await,
+                    _ if needs_settings => {
+                        query_with_settings(connection, statement.sql, params).await
+                    }
                     true => query_prepared(connection, statement.sql, params).await,
                     // Poolers in transaction mode may be in between.
                     false => connection.query_typed(statement.sql, params).await,
@@ -109,7 +112,7 @@ impl Pool {
         }
         let mut connection = self.get().await?;
         let limit = match effect {
-            Effect::Counts => self.response_timeout.saturating_mul(COUNT_PATIENCE),
+            Effect::Scans => self.response_timeout.saturating_mul(SCAN_PATIENCE),
             Effect::Reads | Effect::Changes => self.response_timeout,
         };
         match tokio::time::timeout(limit, call(&mut connection)).await {
@@ -143,13 +146,16 @@ impl Pool {
     }
 }
 
-async fn query_committed(
+async fn query_with_settings(
     connection: &mut Object,
     sql: &str,
     params: &[Param<'_>],
 ) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
     let isolation = IsolationLevel::ReadCommitted;
     let transaction = connection.build_transaction().isolation_level(isolation).start().await?;
+    // The server compiles a statement that seems to read many rows, for up to a second, before it
+    // reads the first one.
+    transaction.batch_execute("SET LOCAL jit = off").await?;
     let rows = transaction.query_typed(sql, params).await?;
     transaction.commit().await?;
     Ok(rows)
