@@ -149,7 +149,8 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///   counts the leases from their start. `next_due` is the time at which the limit may let a
     ///   job start;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs,
-    ///   including lease expiry, also of the new leases. With many wants it may be too early;
+    ///   including lease expiry, also of the new leases. It may be too early with many wants, and
+    ///   while jobs wait for their groups;
     /// - with `max == 0` a call leases nothing and still returns `next_due`;
     /// - a due job that the store cannot read becomes dead and is in [`Claimed::quarantined`].
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;

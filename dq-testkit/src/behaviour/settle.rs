@@ -1,6 +1,6 @@
 //! Settlements: the effect of each verdict.
 
-use dq_core::{DeadKind, DeadReason, Due, JobState, Verdict};
+use dq_core::{DeadKind, DeadReason, Due, JobState, Settled, Settlement, Verdict};
 
 use super::client::{Counts, dead, next_step};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
@@ -12,6 +12,7 @@ topic! { "settle":
     retry_snooze_and_next_step_wait_for_their_due_time,
     retry_counts_a_failed_attempt,
     redelivered_job_is_unchanged,
+    second_verdict_in_one_call_has_no_effect,
     dead_job_keeps_its_reason [browse, dead_letters],
 }
 
@@ -79,6 +80,21 @@ async fn retry_counts_a_failed_attempt(store: TrialStore) -> TrialResult {
             "`attempts` is the number of failures so far"
         );
         store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
+    }
+    Ok(())
+}
+
+async fn second_verdict_in_one_call_has_no_effect(store: TrialStore) -> TrialResult {
+    for (first, second, counts) in [
+        (Verdict::Done, Verdict::retry(Due::NOW, "a reason"), Counts::NONE),
+        (Verdict::retry(LATER.into(), "a reason"), Verdict::Done, Counts::scheduled(1)),
+    ] {
+        let queue = store.queue();
+        let lease = store.start(&queue).await?.lease();
+        let both = [first, second].map(|verdict| Settlement::new(lease.clone(), verdict));
+        let answers = store.backend().settle(&both).await?;
+        ensure_eq!(answers, [Settled::Accepted, Settled::LostLease], "{both:?}");
+        store.expect_counts(&queue, counts, "after two verdicts in one call").await?;
     }
     Ok(())
 }

@@ -67,6 +67,8 @@ pub(super) struct Comparison {
     /// Whether the clock was set back. An expired pin may then hold again, because the store
     /// decides when it deletes a pin.
     was_set_back: bool,
+    /// Whether a queue got a limit for groups. Then a claim's `next_due` may be too early.
+    limits_groups: bool,
 }
 
 impl Comparison {
@@ -94,6 +96,7 @@ impl Comparison {
             leases: Vec::new(),
             ambiguous_ids: BTreeSet::new(),
             was_set_back: false,
+            limits_groups: false,
         }
     }
 
@@ -165,6 +168,7 @@ impl Comparison {
             Step::Flow(..) | Step::Unlimit(_) if !self.offered.flow => {}
             Step::Flow(number, overrides, spec) => {
                 let (queue, flow) = (&queue(*number), self.flow(spec));
+                self.limits_groups |= flow.group_max_running.is_some();
                 let operation = match overrides {
                     true => Operation::OverrideFlow { queue, flow: Some(flow) },
                     false => Operation::DeclareFlow { queue, flow },
@@ -317,7 +321,15 @@ impl Comparison {
             false => store.claim(params).await,
         };
         let [reference, subject] = &self.backends;
-        let (reference, subject) = (claim(&**reference).await, claim(&**subject).await);
+        let (reference, mut subject) = (claim(&**reference).await, claim(&**subject).await);
+        if self.clocks == Clocks::Own
+            && self.limits_groups
+            && let (Ok(exact), Ok(claimed)) = (&reference, &mut subject)
+            && let Some(next_due) = claimed.next_due
+            && exact.next_due.is_none_or(|exact| next_due < exact)
+        {
+            claimed.next_due = exact.next_due;
+        }
         let leases = |claimed: &Result<Claimed>| -> Vec<Lease> {
             claimed.iter().flat_map(|claimed| &claimed.jobs).map(LeasedJob::lease).collect()
         };
@@ -344,7 +356,13 @@ impl Comparison {
             let lease = pick(&self.leases, *number)?[side].clone();
             Some(Settlement::new(lease, self.verdict(*ending)))
         };
-        endings.iter().filter_map(settlement).collect()
+        let mut settlements: Vec<_> = endings.iter().filter_map(settlement).collect();
+        if self.clocks == Clocks::Own {
+            // A store may settle the jobs from a second lease of one job on a millisecond later.
+            let mut jobs = BTreeSet::new();
+            settlements.retain(|settlement| jobs.insert(settlement.lease.job));
+        }
+        settlements
     }
 
     fn verdict(&self, ending: Ending) -> Verdict {
