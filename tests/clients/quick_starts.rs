@@ -1,4 +1,5 @@
-//! The quick starts of the clients' READMEs and of the guide run as they are written.
+//! The quick starts of the clients' READMEs and of the guide, and the worker in the README of the
+//! repository, run as they are written.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,20 +33,24 @@ prints() {
 
 #[test]
 fn python() {
-    readme_and_guide("python", GREETING, "### Python");
+    let mut imports = steps(&source("../../README.md"), &["## From any language"]);
+    imports.push("python imports.py".to_owned());
+    let imports = (imports, "importing the prices of Acme");
+    run_pages("python", "### Python", GREETING, Some(imports));
 }
 
 #[test]
 fn typescript() {
-    readme_and_guide("typescript", GREETING, "### TypeScript");
+    run_pages("typescript", "### TypeScript", GREETING, None);
 }
 
 #[test]
 fn java() {
-    readme_and_guide("java", "order 1 is closed: it was not paid", "### Java");
+    run_pages("java", "### Java", "order 1 is closed: it was not paid", None);
 }
 
-fn readme_and_guide(client: &str, readme_prints: &str, heading: &str) {
+/// Runs the guide's section, the client's README, and another page, each with what it prints.
+fn run_pages(client: &str, heading: &str, readme_prints: &str, other: Option<(Vec<String>, &str)>) {
     // A copy, because the steps build in it and add to it.
     let directory = tempfile::tempdir().unwrap();
     let (clone, programs) = (directory.path().join("dq"), directory.path().join("programs"));
@@ -61,7 +66,8 @@ fn readme_and_guide(client: &str, readme_prints: &str, heading: &str) {
 
     let guide = steps(&source("../../docs/guide/workers.md"), &["## Five minutes", heading]);
     let readme = steps(&sources.join("README.md"), &["## Quick start"]);
-    let script = script([(guide, GREETING), (readme, readme_prints)]);
+    let pages = [(guide, GREETING), (readme, readme_prints)];
+    let script = script(pages.into_iter().chain(other));
     let address = format!("127.0.0.1:{}", free_port());
     let url = format!("http://{address}");
     let script = format!("PATH={}:$PATH\n{PRINTS}{script}", programs.display());
@@ -97,9 +103,9 @@ fn steps(page: &Path, headings: &[&str]) -> Vec<String> {
     steps
 }
 
-/// Prepares the programs of both pages, then runs each until it prints its text. Takes a common
+/// Prepares the programs of all pages, then runs each until it prints its text. Takes a common
 /// step once.
-fn script(pages: [(Vec<String>, &str); 2]) -> String {
+fn script<'a>(pages: impl Iterator<Item = (Vec<String>, &'a str)>) -> String {
     let (mut steps, mut programs) = (Vec::new(), Vec::new());
     for (page, prints) in pages {
         let (program, page) = page.split_last().unwrap();

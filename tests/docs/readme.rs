@@ -1,68 +1,35 @@
 //! README.
 
-mod first {
-    use dq::prelude::*;
-    use serde::{Deserialize, Serialize};
+use dq::prelude::*;
+use serde::{Deserialize, Serialize};
 
-    #[derive(Serialize, Deserialize)]
-    pub struct UnpaidOrder {
-        pub id: u64,
-    }
-
-    #[delay_handler("ORDER_TIMEOUT", max_attempts = 5, timeout = "30s")]
-    pub async fn order_timeout(ctx: JobContext, order: UnpaidOrder) -> HandlerResult {
-        println!("order {} was not paid, attempt {}", order.id, ctx.attempt());
-        Ok(Outcome::Done)
-    }
-
-    #[tokio::main]
-    async fn main() -> dq::Result<()> {
-        let dq = Dq::connect("sqlite://jobs.db").await?;
-
-        let scheduled = dq
-            .schedule::<order_timeout>(UnpaidOrder { id: 1001 })
-            .after(15.minutes())
-            .key("order-1001")
-            .await?;
-        println!("due at {}", scheduled.due());
-
-        let cancelled = dq.cancel::<order_timeout>("order-1001").await?;
-        assert_eq!(cancelled, Cancelled::Cancelled);
-
-        let soon =
-            dq.schedule::<order_timeout>(UnpaidOrder { id: 1002 }).after(3.seconds()).await?;
-        println!("order 1002 is due at {}", soon.due());
-
-        dq.runner().run_until(dq::shutdown_signal()).await
-    }
+#[derive(Serialize, Deserialize)]
+pub struct UnpaidOrder {
+    pub id: i64,
 }
 
-mod handler {
-    use dq::prelude::*;
+#[delay_handler("ORDER_TIMEOUT", max_attempts = 5, timeout = "30s")]
+pub async fn order_timeout(ctx: JobContext, order: UnpaidOrder) -> HandlerResult {
+    println!("order {} was not paid, attempt {}", order.id, ctx.attempt());
+    Ok(Outcome::Done)
+}
 
-    use super::first::UnpaidOrder;
+#[tokio::main]
+async fn main() -> dq::Result<()> {
+    let dq = Dq::connect("sqlite://jobs.db").await?;
 
-    #[derive(Clone)]
-    struct Db;
+    let scheduled = dq
+        .schedule::<order_timeout>(UnpaidOrder { id: 1001 })
+        .after(15.minutes())
+        .key("order-1001")
+        .await?;
+    println!("due at {}", scheduled.due());
 
-    impl Db {
-        async fn is_in_checkout(&self, id: u64) -> Result<bool, std::io::Error> {
-            Ok(id == 2)
-        }
+    let cancelled = dq.cancel::<order_timeout>("order-1001").await?;
+    assert_eq!(cancelled, Cancelled::Cancelled);
 
-        async fn close_if_unpaid(&self, id: u64) -> Result<bool, std::io::Error> {
-            Ok(id > 2)
-        }
-    }
+    let soon = dq.schedule::<order_timeout>(UnpaidOrder { id: 1002 }).after(3.seconds()).await?;
+    println!("order 1002 is due at {}", soon.due());
 
-    #[delay_handler("CLOSE_ORDER", backoff(initial = "1s", factor = 2.0, max = "10m"))]
-    async fn close_order(State(db): State<Db>, order: UnpaidOrder) -> HandlerResult {
-        if db.is_in_checkout(order.id).await? {
-            return Ok(Outcome::snooze(1.minutes()));
-        }
-        if !db.close_if_unpaid(order.id).await? {
-            return Ok(Outcome::skip("paid"));
-        }
-        Ok(Outcome::Done)
-    }
+    dq.runner().run_until(dq::shutdown_signal()).await
 }

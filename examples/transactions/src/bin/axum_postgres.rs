@@ -35,13 +35,17 @@ struct Options {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct UnpaidOrder {
     id: i64,
 }
 
 /// Cancels the order and ends the job in one transaction: both happen exactly once.
 #[delay_handler("ORDER_TIMEOUT")]
-async fn order_timeout(State(db): State<PgPool>, job: JobContext, order: Order) -> HandlerResult {
+async fn order_timeout(
+    State(db): State<PgPool>,
+    job: JobContext,
+    order: UnpaidOrder,
+) -> HandlerResult {
     let mut tx = db.begin().await?;
     let cancel = "UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'";
     let changed = sqlx::query(cancel).bind(order.id).execute(&mut *tx).await?.rows_affected();
@@ -68,7 +72,7 @@ async fn create(shop: extract::State<Shop>) -> Result<impl IntoResponse, Refusal
     let mut tx = db.begin().await?;
     let insert = "INSERT INTO orders (state) VALUES ('unpaid') RETURNING id";
     let id: i64 = sqlx::query_scalar(insert).fetch_one(&mut *tx).await?;
-    let job = dq.schedule::<order_timeout>(Order { id }).after(delay).key(id).statement()?;
+    let job = dq.schedule::<order_timeout>(UnpaidOrder { id }).after(delay).key(id).statement()?;
     sqlx::query(AssertSqlSafe(job.sql())).bind(job.argument()).execute(&mut *tx).await?;
     tx.commit().await?;
     let location = [("location", format!("/orders/{id}"))];
